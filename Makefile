@@ -1,0 +1,91 @@
+# `make` lists the targets. Everything lives in $(VENV), which several clones may share:
+# the package is therefore never installed in it, but found by PYTHONPATH.
+VENV ?= .venv
+PYTHON ?= python3
+BAZEL ?= bazel-4
+
+# Compilers run in parallel under ninja and Bazel; the steps here are a sequence.
+.NOTPARALLEL:
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup packages packages-build packages-check build demo test bench golden \
+  clean lint lint-cpp lint-python lint-shell format
+
+override VENV := $(abspath $(VENV))
+BIN := $(VENV)/bin
+RUN := PYTHONPATH=$(CURDIR)/python $(BIN)/python
+STAMP := $(VENV)/.torch_xla_cc.$(shell cat pyproject.toml tools/setup_venv.sh | sha256sum | cut -c1-16)
+
+CPP := $(shell find lowering torch_xla_cc tests -name '*.cc' -o -name '*.h')
+SHELL_SCRIPTS := .ci/run $(wildcard tools/*.sh)
+
+# Before the first set-up there is no Python to ask for the suffix, and no extension either.
+EXTENSION := python/torch_xla_cc/_C$(shell $(BIN)/python -c \
+  'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))' 2>/dev/null)
+EXTENSION_SOURCES := setup.py $(shell find lowering torch_xla_cc -name '*.cc' -o -name '*.h' \
+  -o -name '*.def' -o -name '*.map')
+
+help: ## List the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
+	@echo "Variables: VENV=$(VENV) PYTHON=$(PYTHON) BAZEL=$(BAZEL)"
+
+setup: packages $(STAMP) ## Install what is missing: Debian packages, $(VENV)
+	@echo "Ready: $(VENV)"
+
+packages:
+	@tools/debian_packages.sh $(PYTHON) build check
+
+packages-build:
+	@tools/debian_packages.sh $(PYTHON) build
+
+packages-check:
+	@tools/debian_packages.sh $(PYTHON) check
+
+$(STAMP): | packages-build
+	@tools/setup_venv.sh $(VENV) $@ $(PYTHON)
+
+build: $(EXTENSION) ## Set up, and compile the extension module in place
+
+$(EXTENSION): $(EXTENSION_SOURCES) | $(STAMP)
+	@echo "Compiling torch_xla_cc._C"
+	@mkdir -p build
+	@CPPFLAGS=-Werror PATH="$(BIN):$$PATH" $(BIN)/python setup.py build_ext --inplace \
+	  >build/extension.log 2>&1 || { cat build/extension.log; exit 1; }
+
+demo: build ## Set up, build, and run the demo
+	@$(RUN) examples/demo.py
+
+test: packages-check build ## Set up, build, and run the tests of C++ and of Python
+	$(BAZEL) test //...
+	$(RUN) -m pytest
+
+lint: lint-cpp lint-python lint-shell ## Check formatting, style and types; change nothing
+
+lint-cpp: $(STAMP)
+	$(BIN)/clang-format --dry-run --Werror $(CPP)
+
+lint-python: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+lint-shell: packages-check
+	shellcheck $(SHELL_SCRIPTS)
+
+format: $(STAMP) ## Format C++ and Python
+	$(BIN)/clang-format -i $(CPP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: build ## Run the benchmarks
+	$(RUN) benchmarks/run.py
+
+# Tests write the golden files instead of comparing, outside Bazel's sandbox, into this tree.
+golden: packages-check ## Rewrite tests/golden from what the lowerings emit now
+	$(BAZEL) test --strategy=TestRunner=local --nocache_test_results \
+	  --test_env=UPDATE_GOLDEN=1 --test_env=BUILD_WORKSPACE_DIRECTORY=$(CURDIR) //tests/lowering:all
+
+clean: ## Remove what was built (not $(VENV))
+	rm -rf build dist python/*.egg-info python/torch_xla_cc/_C*.so

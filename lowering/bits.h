@@ -1,0 +1,37 @@
+// Data movement on the bits, for devices that move a value by adding zeros to it: a sum of floats
+// would turn -0.0 into 0.0 and quieten NaNs.
+#pragma once
+
+#include "lowering/hlo/builder.h"
+
+namespace xla_cc {
+
+// The unsigned integer type of the same width; complex types have none.
+inline hlo::ElementType BitsType(hlo::ElementType type) {
+  switch (hlo::Bits(type)) {
+    case 8:
+      return hlo::ElementType::kU8;
+    case 16:
+      return hlo::ElementType::kU16;
+    case 32:
+      return hlo::ElementType::kU32;
+    default:
+      return hlo::ElementType::kU64;
+  }
+}
+
+// f(x's bits as unsigned integers), back in x's type. f keeps the type. A complex x is two calls.
+template <class Function>
+hlo::Value MapBits(hlo::Computation& c, const hlo::Value& x, const Function& f) {
+  const hlo::ElementType type = x.shape.type;
+  if (hlo::IsComplex(type)) {
+    const hlo::Value real = MapBits(c, c.Part("real", x), f);
+    return c.Complex(real, MapBits(c, c.Part("imag", x), f));
+  }
+  if (type == hlo::ElementType::kPred) {
+    return c.Convert(f(c.Convert(x, hlo::ElementType::kU8)), type);
+  }
+  return c.BitcastConvert(f(c.BitcastConvert(x, BitsType(type))), type);
+}
+
+}  // namespace xla_cc

@@ -1,0 +1,140 @@
+#include "lowering/capability.h"
+
+#include <cstdint>
+
+namespace xla_cc {
+namespace {
+
+using hlo::ElementType;
+
+// Sets of types and of reduce kinds, as bits.
+constexpr uint32_t Bit(ElementType type) { return 1u << static_cast<int>(type); }
+constexpr uint32_t Bit(ReduceKind kind) { return 1u << static_cast<int>(kind); }
+
+constexpr uint32_t kAny = ~0u;
+constexpr uint32_t kFloat8 = Bit(ElementType::kF8E5M2) | Bit(ElementType::kF8E4M3FN);
+constexpr uint32_t kPred = Bit(ElementType::kPred);
+constexpr uint32_t kWide = Bit(ElementType::kS64) | Bit(ElementType::kU64) |
+                           Bit(ElementType::kF64) | Bit(ElementType::kC64) |
+                           Bit(ElementType::kC128);
+constexpr uint32_t kIntegers = Bit(ElementType::kS8) | Bit(ElementType::kS16) |
+                               Bit(ElementType::kS32) | Bit(ElementType::kS64) |
+                               Bit(ElementType::kU8) | Bit(ElementType::kU16) |
+                               Bit(ElementType::kU32) | Bit(ElementType::kU64);
+constexpr uint32_t kBitwise = Bit(ReduceKind::kAnd) | Bit(ReduceKind::kOr) | Bit(ReduceKind::kXor);
+constexpr uint32_t kXor = Bit(ReduceKind::kXor);
+constexpr uint32_t kOrdered =
+    Bit(ReduceKind::kMin) | Bit(ReduceKind::kMax) | Bit(ReduceKind::kProduct);
+
+enum class GroupForm { kAny, kUnequal };
+
+struct Row {
+  DeviceKind kind;
+  Op op;
+  uint32_t types;
+  uint32_t reduces;  // ignored for data movement
+  GroupForm groups;
+  Rule rule;
+  const char* why;
+};
+
+// Only the exceptions. What stands here was compiled, and on CPU run, with the compilers that
+// docs/capabilities.md names; tests/ hold it against them.
+constexpr Row kTable[] = {
+    {DeviceKind::kCpu, Op::kCollectivePermute, kAny, kAny, GroupForm::kAny, Rule::kFallback,
+     "ranks on threads compile a program each, and XLA:CPU takes no channel on it to meet by"},
+    {DeviceKind::kCpu, Op::kAllToAll, kAny, kAny, GroupForm::kAny, Rule::kFallback,
+     "ranks on threads compile a program each, and XLA:CPU takes no channel on it to meet by"},
+    {DeviceKind::kCpu, Op::kCollectiveBroadcast, kAny, kAny, GroupForm::kAny, Rule::kFallback,
+     "XLA:CPU does not implement it"},
+    {DeviceKind::kCpu, Op::kSend, kAny, kAny, GroupForm::kAny, Rule::kFallback,
+     "XLA:CPU does not implement it"},
+    {DeviceKind::kCpu, Op::kRecv, kAny, kAny, GroupForm::kAny, Rule::kFallback,
+     "XLA:CPU does not implement it"},
+    {DeviceKind::kCpu, Op::kAllReduce, kFloat8, kAny, GroupForm::kAny, Rule::kFallback,
+     "XLA:CPU does not reduce 8 bit floats"},
+    {DeviceKind::kCpu, Op::kReduceScatter, kFloat8, kAny, GroupForm::kAny, Rule::kFallback,
+     "XLA:CPU does not reduce 8 bit floats"},
+    {DeviceKind::kCpu, Op::kAllReduce, kIntegers, kBitwise, GroupForm::kAny, Rule::kFallback,
+     "XLA:CPU has no bitwise reduction of integers"},
+    {DeviceKind::kCpu, Op::kReduceScatter, kIntegers, kBitwise, GroupForm::kAny, Rule::kFallback,
+     "XLA:CPU has no bitwise reduction of integers"},
+    {DeviceKind::kCpu, Op::kAllReduce, kPred, kXor, GroupForm::kAny, Rule::kFallback,
+     "XLA:CPU has no xor reduction"},
+    {DeviceKind::kCpu, Op::kReduceScatter, kPred, kXor, GroupForm::kAny, Rule::kFallback,
+     "XLA:CPU has no xor reduction"},
+
+    {DeviceKind::kTpu, Op::kCollectiveBroadcast, kAny, kAny, GroupForm::kAny, Rule::kFallback,
+     "the TPU compiler does not implement it"},
+    {DeviceKind::kTpu, Op::kSend, kAny, kAny, GroupForm::kAny, Rule::kFallback,
+     "the TPU compiler takes no send between replicas"},
+    {DeviceKind::kTpu, Op::kRecv, kAny, kAny, GroupForm::kAny, Rule::kFallback,
+     "the TPU compiler takes no recv between replicas"},
+    {DeviceKind::kTpu, Op::kAllReduce, kAny, kAny, GroupForm::kUnequal, Rule::kRefused,
+     "the TPU compiler refuses groups of unequal size"},
+    {DeviceKind::kTpu, Op::kAllReduce, kWide, kOrdered, GroupForm::kAny, Rule::kRefused,
+     "the TPU compiler splits wide types in halves, and only a sum survives that"},
+    {DeviceKind::kTpu, Op::kReduceScatter, kWide, kAny, GroupForm::kAny, Rule::kFallback,
+     "the TPU compiler refuses a reduce-scatter of a wide type"},
+
+    {DeviceKind::kGpu, Op::kCollectiveBroadcast, kAny, kAny, GroupForm::kUnequal, Rule::kFallback,
+     "the GPU compiler refuses groups of unequal size"},
+    {DeviceKind::kGpu, Op::kAllReduce, kFloat8, kAny, GroupForm::kAny, Rule::kFallback,
+     "the GPU compiler does not reduce 8 bit floats"},
+    {DeviceKind::kGpu, Op::kReduceScatter, kFloat8, kAny, GroupForm::kAny, Rule::kFallback,
+     "the GPU compiler does not reduce 8 bit floats"},
+    {DeviceKind::kGpu, Op::kAllReduce, kIntegers, kBitwise, GroupForm::kAny, Rule::kFallback,
+     "the GPU compiler crashes on bitwise reductions of integers"},
+    {DeviceKind::kGpu, Op::kReduceScatter, kIntegers, kBitwise, GroupForm::kAny, Rule::kFallback,
+     "the GPU compiler crashes on bitwise reductions of integers"},
+};
+
+// Instructions that take one operand only, by what was seen.
+struct SingleOperand {
+  DeviceKind kind;
+  Op op;
+};
+constexpr SingleOperand kSingleOperand[] = {
+    {DeviceKind::kCpu, Op::kAllReduce},      // refused with a channel, which it needs there
+    {DeviceKind::kTpu, Op::kReduceScatter},  // the compiler crashes
+};
+
+// Only these three have a form with several operands that means the same as one instruction each.
+bool HasListForm(Op op) {
+  return op == Op::kAllGather || op == Op::kAllReduce || op == Op::kReduceScatter;
+}
+
+bool Lists(const Query& query) {
+  if (!HasListForm(query.op)) return false;
+  for (const SingleOperand& single : kSingleOperand) {
+    if (single.kind == query.kind && single.op == query.op) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Choice Choose(const Query& query) {
+  for (const Row& row : kTable) {
+    if (row.kind == query.kind && row.op == query.op && (row.types & Bit(query.type)) != 0 &&
+        (!query.reduce.has_value() || (row.reduces & Bit(*query.reduce)) != 0) &&
+        (row.groups == GroupForm::kAny || !query.uniform_groups)) {
+      return {row.rule, /*lists=*/false, row.why};
+    }
+  }
+  return {Rule::kNative, Lists(query), ""};
+}
+
+std::string Name(Rule rule) {
+  switch (rule) {
+    case Rule::kNative:
+      return "native";
+    case Rule::kFallback:
+      return "fallback";
+    case Rule::kRefused:
+      return "refused";
+  }
+  return "invalid";
+}
+
+}  // namespace xla_cc

@@ -1,0 +1,84 @@
+#include "lowering/collective.h"
+
+#include <sstream>
+#include <type_traits>
+
+namespace xla_cc {
+namespace {
+
+// Writes each field as name=value.
+class Printer {
+ public:
+  explicit Printer(bool with_groups) : with_groups_(with_groups) {}
+  std::string str() const { return out_.str(); }
+
+  void operator()(const char* name, int64_t value) { Begin(name) << value; }
+  void operator()(const char* name, ReduceKind value) { Begin(name) << Name(value); }
+  void operator()(const char* name, double value) {
+    out_.precision(17);
+    Begin(name) << value;
+  }
+  void operator()(const char* name, const Groups& value) {
+    if (!with_groups_) return;
+    Begin(name);
+    if (value.IsWorld()) out_ << "world";
+    for (const auto& group : value.list()) out_ << '[' << hlo::ToString(group) << ']';
+  }
+  void operator()(const char* name, const Pairs& value) {
+    Begin(name);
+    for (const auto& [source, target] : value) out_ << '(' << source << "->" << target << ')';
+  }
+
+ private:
+  std::ostream& Begin(const char* name) {
+    out_ << (first_ ? "" : ", ") << name << '=';
+    first_ = false;
+    return out_;
+  }
+  bool with_groups_;
+  bool first_ = true;
+  std::ostringstream out_;
+};
+
+}  // namespace
+
+std::string Name(Op op) {
+  switch (op) {
+#define COLLECTIVE(Type, name) \
+  case Op::k##Type:            \
+    return Type::kName;
+#include "lowering/collectives.def"
+#undef COLLECTIVE
+  }
+  return "invalid";
+}
+
+Op OpFor(const Collective& collective) {
+  return Visit(collective,
+               [](const auto& node) { return OpOf<std::decay_t<decltype(node)>>::value; });
+}
+
+std::string ToString(const Collective& collective, bool with_groups) {
+  return Visit(collective, [&](const auto& node) {
+    Printer printer(with_groups);
+    std::decay_t<decltype(node)>::Fields(node, printer);
+    return std::string(node.kName) + "(" + printer.str() + ")";
+  });
+}
+
+Groups GroupsOf(const Collective& collective) {
+  struct Finder {
+    Groups groups;
+    void operator()(const char*, const Groups& value) { groups = value; }
+    void operator()(const char*, const Pairs&) {}
+    void operator()(const char*, double) {}
+    void operator()(const char*, int64_t) {}
+    void operator()(const char*, ReduceKind) {}
+  } finder;
+  Visit(collective, [&](const auto& node) {
+    std::decay_t<decltype(node)>::Fields(node, finder);
+  });
+  return finder.groups;
+}
+
+}  // namespace xla_cc

@@ -1,0 +1,68 @@
+// Emits collective instructions as the target wants them; the ops' rules are written on top.
+//
+// What differs between device kinds is decided here, once: which instructions carry a channel id,
+// and how order is kept where ranks are threads that compile their own programs. The rules in ops/
+// say only which instructions they want.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lowering/groups.h"
+#include "lowering/hlo/builder.h"
+#include "lowering/reduction.h"
+#include "lowering/target.h"
+
+namespace xla_cc {
+
+using Pairs = std::vector<std::pair<int64_t, int64_t>>;  // (source, target)
+
+class Emitter {
+ public:
+  // `token` orders collectives on CPU threads; null elsewhere.
+  Emitter(const Target& target, hlo::Module* module, hlo::Computation* entry, int64_t channel,
+          const hlo::Value* token)
+      : target_(target), module_(module), entry_(entry), channel_(channel) {
+    if (token != nullptr) token_ = *token;
+  }
+
+  hlo::Computation& c() { return *entry_; }
+  hlo::Module& module() { return *module_; }
+  const Target& target() const { return target_; }
+  int64_t world_size() const { return target_.world_size; }
+  const hlo::Value& token() const { return token_; }
+  // The opcodes of the collective instructions, in the order of their emission.
+  const std::vector<std::string>& opcodes() const { return opcodes_; }
+
+  // One instruction each, several operands where the opcode is variadic.
+  hlo::Values AllGather(const hlo::Values& xs, int64_t dim, const Groups& groups);
+  hlo::Values AllReduce(const hlo::Values& xs, ReduceKind kind, const Groups& groups);
+  hlo::Values ReduceScatter(const hlo::Values& xs, ReduceKind kind, int64_t dim,
+                            const Groups& groups);
+  hlo::Value CollectivePermute(const hlo::Value& x, const Pairs& pairs);
+  hlo::Value AllToAll(const hlo::Value& x, int64_t dim, const Groups& groups);
+  hlo::Value CollectiveBroadcast(const hlo::Value& x, const Groups& groups);
+  void Send(const hlo::Value& x, int64_t channel, const Pairs& pairs);
+  hlo::Value Recv(const hlo::Shape& shape, int64_t channel, const Pairs& pairs);
+
+ private:
+  // Which ranks an instruction means when it carries a channel: by global id, or not at all.
+  enum class Meeting { kByChannel, kWithoutChannel };
+  struct Instruction {
+    std::string opcode;
+    std::vector<hlo::Shape> results;
+    hlo::Attributes attributes;
+    Meeting meeting;
+  };
+  hlo::Values Emit(Instruction instruction, const hlo::Values& operands);
+
+  const Target& target_;
+  hlo::Module* module_;
+  hlo::Computation* entry_;
+  int64_t channel_;
+  hlo::Value token_;
+  std::vector<std::string> opcodes_;
+};
+
+}  // namespace xla_cc

@@ -1,0 +1,148 @@
+#include "lowering/groups.h"
+
+#include <algorithm>
+
+#include "lowering/errors.h"
+#include "lowering/hlo/shape.h"
+
+namespace xla_cc {
+
+using hlo::Message;
+
+Status Groups::Resolve(const std::string& op, int64_t world_size) {
+  if (list_.empty()) return Status::Ok();
+  const std::string world = "0 to " + std::to_string(world_size - 1);
+  std::vector<bool> seen(world_size, false);
+  int64_t members = 0;
+  for (const auto& group : list_) {
+    for (int64_t rank : group) {
+      if (rank < 0 || rank >= world_size) {
+        return Refuse({"G1", op, "groups", ToString(),
+                       "lists of ranks of the world, " + world + ", and " + std::to_string(rank) +
+                           " is none",
+                       "Name ranks of this world of " + std::to_string(world_size)});
+      }
+      if (seen[rank]) {
+        return Refuse({"G1", op, "groups", ToString(),
+                       "disjoint, and rank " + std::to_string(rank) + " is named twice",
+                       "Name every rank in exactly one group"});
+      }
+      seen[rank] = true;
+      ++members;
+    }
+    if (group.empty()) {
+      return Refuse({"G1", op, "groups", ToString(), "lists of at least one rank",
+                     "Leave the empty group out"});
+    }
+  }
+  if (members != world_size) {
+    const int64_t missing = std::find(seen.begin(), seen.end(), false) - seen.begin();
+    return Refuse({"G1", op, "groups", ToString(),
+                   "a cover of the world, " + world + ", and rank " + std::to_string(missing) +
+                       " is in no group",
+                   "Add the missing ranks, alone in groups of one if they have nobody"});
+  }
+  if (list_.size() == 1 && std::is_sorted(list_[0].begin(), list_[0].end())) list_.clear();
+  return Status::Ok();
+}
+
+Status Groups::RequireUniform(const std::string& op) const {
+  if (Uniform()) return Status::Ok();
+  return Refuse({"G2", op, "groups", ToString(), "groups of one size",
+                 "Use groups of equal size, or call once per size on all ranks"});
+}
+
+bool Groups::Uniform() const {
+  for (const auto& group : list_) {
+    if (group.size() != list_[0].size()) return false;
+  }
+  return true;
+}
+
+int64_t Groups::Size(int64_t world_size) const {
+  return list_.empty() ? world_size : static_cast<int64_t>(list_[0].size());
+}
+
+std::vector<std::vector<int64_t>> Groups::Expanded(int64_t world_size) const {
+  if (!list_.empty()) return list_;
+  std::vector<int64_t> world(world_size);
+  for (int64_t rank = 0; rank < world_size; ++rank) world[rank] = rank;
+  return {world};
+}
+
+std::vector<int64_t> Groups::Of(int64_t rank, int64_t world_size) const {
+  for (auto& group : Expanded(world_size)) {
+    if (std::find(group.begin(), group.end(), rank) != group.end()) return group;
+  }
+  return {};
+}
+
+std::vector<int64_t> Groups::Positions(int64_t world_size) const {
+  std::vector<int64_t> positions(world_size, 0);
+  for (const auto& group : Expanded(world_size)) {
+    for (size_t i = 0; i < group.size(); ++i) positions[group[i]] = static_cast<int64_t>(i);
+  }
+  return positions;
+}
+
+std::vector<int64_t> Groups::Sizes(int64_t world_size) const {
+  std::vector<int64_t> sizes(world_size, 0);
+  for (const auto& group : Expanded(world_size)) {
+    for (int64_t rank : group) sizes[rank] = static_cast<int64_t>(group.size());
+  }
+  return sizes;
+}
+
+std::optional<IotaGroups> Groups::Iota(int64_t world_size) const {
+  if (list_.empty()) return IotaGroups{1, world_size, {world_size}, {0}};
+  if (!Uniform()) return std::nullopt;
+  const int64_t groups = static_cast<int64_t>(list_.size());
+  const int64_t size = Size(world_size);
+  bool blocks = true;
+  bool strided = true;
+  for (int64_t g = 0; g < groups; ++g) {
+    for (int64_t i = 0; i < size; ++i) {
+      blocks = blocks && list_[g][i] == g * size + i;
+      strided = strided && list_[g][i] == g + i * groups;
+    }
+  }
+  if (blocks) return IotaGroups{groups, size, {groups * size}, {0}};
+  if (strided) return IotaGroups{groups, size, {size, groups}, {1, 0}};
+  return std::nullopt;
+}
+
+Message Groups::ToProto(int64_t world_size) const {
+  if (const auto iota = Iota(world_size)) {
+    Message list;
+    list.Int(1, iota->groups).Int(2, iota->size).Packed(3, iota->dims).Packed(4, iota->perm);
+    return Message().Sub(2, list);
+  }
+  Message proto;
+  for (const auto& group : list_) proto.Sub(1, Message().Packed(1, group));
+  return proto;
+}
+
+std::string Groups::ToHloText(int64_t world_size) const {
+  if (const auto iota = Iota(world_size)) {
+    std::string text = "[" + std::to_string(iota->groups) + "," + std::to_string(iota->size) +
+                       "]<=[" + hlo::ToString(iota->dims) + "]";
+    return iota->perm.size() > 1 ? text + "T(" + hlo::ToString(iota->perm) + ")" : text;
+  }
+  std::string text;
+  for (const auto& group : list_) text += (text.empty() ? "{" : ",{") + hlo::ToString(group) + "}";
+  return "{" + text + "}";
+}
+
+std::string Groups::ToString() const {
+  if (list_.empty()) return "world";
+  // Long lists are cut: the message is for people.
+  constexpr size_t kShown = 200;
+  std::string text;
+  for (const auto& group : list_) {
+    text += (text.empty() ? "[" : ",[") + hlo::ToString(group) + "]";
+  }
+  if (text.size() > kShown) text = text.substr(0, kShown) + "...";
+  return "[" + text + "]";
+}
+
+}  // namespace xla_cc

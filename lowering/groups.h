@@ -1,0 +1,60 @@
+// Replica-group arithmetic, once.
+//
+// Groups say which ranks take part together: [[0, 1], [2, 3]]. None stands for one group of the
+// whole world in rank order. The order inside a group is the order of its members' data.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lowering/hlo/wire.h"
+#include "lowering/status.h"
+
+namespace xla_cc {
+
+// The compact form of XLA: ids = reshape(transpose(reshape(0..n-1, dims), perm), [groups, size]).
+struct IotaGroups {
+  int64_t groups = 1;
+  int64_t size = 1;
+  std::vector<int64_t> dims;
+  std::vector<int64_t> perm;
+};
+
+class Groups {
+ public:
+  Groups() = default;  // the world
+  explicit Groups(std::vector<std::vector<int64_t>> list) : list_(std::move(list)) {}
+
+  bool IsWorld() const { return list_.empty(); }
+  const std::vector<std::vector<int64_t>>& list() const { return list_; }
+
+  // (G1) every rank of the world in exactly one group, ids in range. A list that says the world in
+  // rank order becomes the world, so that equal calls have equal keys.
+  Status Resolve(const std::string& op, int64_t world_size);
+  // (G2) for the ops that need it.
+  Status RequireUniform(const std::string& op) const;
+
+  bool Uniform() const;
+  // Members of one group; of all groups when uniform.
+  int64_t Size(int64_t world_size) const;
+  // The list form, with the world spelled out.
+  std::vector<std::vector<int64_t>> Expanded(int64_t world_size) const;
+  // The group of a rank, in group order.
+  std::vector<int64_t> Of(int64_t rank, int64_t world_size) const;
+  // By rank: its position in its group; the size of its group.
+  std::vector<int64_t> Positions(int64_t world_size) const;
+  std::vector<int64_t> Sizes(int64_t world_size) const;
+  // The compact form, for groups that are [i*s .. i*s+s-1] or [i, i+n, i+2n, ..].
+  std::optional<IotaGroups> Iota(int64_t world_size) const;
+
+  hlo::Message ToProto(int64_t world_size) const;  // CollectiveDeviceListProto
+  std::string ToHloText(int64_t world_size) const;
+  std::string ToString() const;  // world, or [[0,1],[2,3]]
+
+ private:
+  std::vector<std::vector<int64_t>> list_;
+};
+
+}  // namespace xla_cc

@@ -1,0 +1,143 @@
+// Builds an HLO module: bytes for XLA, text for people and golden files.
+//
+// torch_xla imports user computations under rules of its own (ids unique over instructions and
+// computations, names with a dot, callees before callers, ...); they are kept here and nowhere
+// else. Shapes are never inferred by XLA: each method states the shape of what it builds, and the
+// callers pass verified operands.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lowering/hlo/shape.h"
+
+namespace xla_cc::hlo {
+
+// An instruction's result within one computation.
+struct Value {
+  int64_t id = 0;
+  Shape shape;
+};
+using Values = std::vector<Value>;
+
+// Where an instruction comes from; XLA carries it into its dumps and profiles. Not hashed.
+struct Metadata {
+  std::string op_type;
+  std::string op_name;
+  std::string source_file;
+  int source_line = 0;
+};
+
+// A finished computation that others may call.
+struct Callee {
+  int64_t id = 0;
+  std::string name;
+};
+
+class Module;
+
+// What an instruction returns: an array, a tuple of arrays, a token, or a mixture (send, recv).
+class ResultType {
+ public:
+  ResultType(const Shape& shape)  // NOLINT: implicit by intent
+      : proto_(shape.ToProto()), text_(shape.ToString()) {}
+  static ResultType Token();
+  static ResultType Tuple(const std::vector<ResultType>& elements);
+  static ResultType TupleOf(const std::vector<Shape>& shapes);
+  const Message& proto() const { return proto_; }
+  const std::string& text() const { return text_; }
+
+ private:
+  ResultType() = default;
+  Message proto_;
+  std::string text_;
+};
+
+// The attributes of one instruction, as proto fields and as text.
+struct Attributes {
+  Message proto;
+  std::string text;  // ", dimensions={0}"
+};
+
+class Computation {
+ public:
+  // Any instruction; the typed methods below are shorter for the usual ones.
+  int64_t Add(const std::string& opcode, const ResultType& type,
+              const std::vector<int64_t>& operands, const Attributes& attributes = {});
+
+  Value Parameter(const Shape& shape);
+  Value Unary(const std::string& opcode, const Value& x);
+  Value Binary(const std::string& opcode, const Value& a, const Value& b);
+  Value Convert(const Value& x, ElementType type);
+  Value BitcastConvert(const Value& x, ElementType type);
+  // The real part, the imaginary part, and back.
+  Value Part(const std::string& opcode, const Value& x);
+  Value Complex(const Value& real, const Value& imaginary);
+  Value Compare(const std::string& direction, const Value& a, const Value& b);
+  Value Select(const Value& condition, const Value& a, const Value& b);
+  Value Broadcast(const Value& x, const Shape& shape, const std::vector<int64_t>& dims);
+  Value Reshape(const Value& x, std::vector<int64_t> dims);
+  Value Transpose(const Value& x, const std::vector<int64_t>& permutation);
+  Value DynamicSlice(const Value& x, const Values& starts, const std::vector<int64_t>& sizes);
+  Value DynamicUpdateSlice(const Value& x, const Value& update, const Values& starts);
+  // Reduces one dimension with a reducer made by Module::Reducer.
+  Value Reduce(const Value& x, const Value& init, int64_t dim, const Callee& reducer);
+  Value ReplicaId();
+  // A scalar, or a one-dimensional table of 32 bit numbers.
+  Value Scalar(ElementType type, double value);
+  Value Table(const std::vector<int64_t>& values);
+  Value Element(int64_t tuple, int64_t index, const Shape& shape);
+  // What the computation returns; one value stands alone, several make a tuple.
+  void Return(const Values& values);
+
+ private:
+  friend class Module;
+  Computation(Module* module, std::string name) : module_(module), name_(std::move(name)) {}
+  Value Constant(const Shape& shape, const Message& literal, const std::string& text);
+
+  Module* module_;
+  std::string name_;
+  std::vector<Shape> parameters_;
+  ResultType root_type_ = ResultType::Token();
+  int64_t root_id_ = 0;
+  Message instructions_;
+  std::string text_;
+};
+
+class Module {
+ public:
+  explicit Module(Metadata metadata) : metadata_(std::move(metadata)) {}
+
+  // Computations are finished in the order in which they may be called: callees first.
+  Computation Begin(const std::string& name) { return Computation(this, name); }
+  Callee Finish(const Computation& computation);
+  // (a, b) -> opcode(a, b) over scalars.
+  Callee Reducer(const std::string& opcode, ElementType type);
+
+  // The last computation that was finished is the entry.
+  std::string Serialize() const;
+  const std::string& text() const { return text_; }
+
+ private:
+  friend class Computation;
+  int64_t NextId() { return ++last_id_; }
+
+  Metadata metadata_;
+  int64_t last_id_ = 0;
+  Callee entry_;
+  Message computations_;
+  Message entry_shape_;
+  std::map<int64_t, std::string> names_;
+  std::string text_;
+};
+
+// Attribute makers, one per attribute.
+Attributes Dimensions(const std::vector<int64_t>& dims);
+Attributes Calls(const Callee& computation);
+Attributes FrontendAttribute(const std::string& key, const std::string& value);
+Attributes operator+(Attributes a, const Attributes& b);
+
+}  // namespace xla_cc::hlo

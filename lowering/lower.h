@@ -1,0 +1,46 @@
+// From a collective to an HLO module: verify, choose the rule once, build, name, fingerprint.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lowering/capability.h"
+#include "lowering/collective.h"
+
+namespace xla_cc {
+
+// Where the caller stands; empty unless debugging is on, since it makes a module per call site.
+struct CallSite {
+  std::string file;
+  int line = 0;
+};
+
+struct Lowered {
+  Collective collective;              // with its attributes in canonical form
+  std::string name;                   // all_gather(dim=0, groups=world)
+  std::string identity;               // what ranks of a group must agree on: name, operands
+  std::string fingerprint;            // of the bytes; empty with them
+  std::string bytes;                  // HloModuleProto; empty if no operand has elements
+  std::string text;                   // the same for people
+  std::vector<hlo::Shape> results;    // one per operand
+  std::vector<size_t> live;           // operands that have elements: those that the module takes
+  std::vector<std::string> opcodes;   // the collective instructions in the module
+  Rule rule = Rule::kNative;          // fallback if any operand needs it
+  std::string why;
+  bool takes_token = false;           // one more operand and result, s32[1]: see Emitter
+};
+
+// Every error is a Status: nothing unverified is built.
+Result<Lowered> Lower(const Collective& collective, const std::vector<hlo::Shape>& operands,
+                      const Target& target, const CallSite& site = {});
+
+// The shapes alone, verified.
+Result<std::vector<hlo::Shape>> ResultShapes(const Collective& collective,
+                                             const std::vector<hlo::Shape>& operands,
+                                             const Target& target);
+
+// For rules that are built of other ops: `op` by the rule that the target's compiler wants.
+template <class T>
+hlo::Values Lower(const T& op, Emitter& emitter, const hlo::Values& xs);
+
+}  // namespace xla_cc

@@ -1,0 +1,27 @@
+// all_gather: every rank gets the operands of its group, concatenated in group order along `dim`.
+#pragma once
+
+#include "lowering/call.h"
+#include "lowering/emitter.h"
+#include "lowering/groups.h"
+
+namespace xla_cc {
+
+struct AllGather {
+  static constexpr const char* kName = "all_gather";
+  int64_t dim = 0;
+  Groups groups;
+
+  template <class Self, class Visitor>
+  static void Fields(Self& self, Visitor&& visit) {
+    visit("dim", self.dim);
+    visit("groups", self.groups);
+  }
+
+  Status Verify(const Call& call);
+  std::vector<hlo::Shape> Results(const Call& call) const;
+  hlo::Values LowerNative(Emitter& e, const hlo::Values& xs) const;
+  hlo::Values LowerFallback(Emitter& e, const hlo::Values& xs) const;
+};
+
+}  // namespace xla_cc

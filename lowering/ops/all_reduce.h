@@ -1,0 +1,30 @@
+// all_reduce: every rank gets the reduction, element by element, of its group's operands.
+#pragma once
+
+#include "lowering/call.h"
+#include "lowering/emitter.h"
+#include "lowering/groups.h"
+#include "lowering/reduction.h"
+
+namespace xla_cc {
+
+struct AllReduce {
+  static constexpr const char* kName = "all_reduce";
+  Reduction reduction;
+  Groups groups;
+
+  template <class Self, class Visitor>
+  static void Fields(Self& self, Visitor&& visit) {
+    visit("reduce_type", self.reduction.kind);
+    visit("scale", self.reduction.scale);
+    visit("factor", self.reduction.factor);
+    visit("groups", self.groups);
+  }
+
+  Status Verify(const Call& call);
+  std::vector<hlo::Shape> Results(const Call& call) const { return call.operands; }
+  hlo::Values LowerNative(Emitter& e, const hlo::Values& xs) const;
+  hlo::Values LowerFallback(Emitter& e, const hlo::Values& xs) const;
+};
+
+}  // namespace xla_cc

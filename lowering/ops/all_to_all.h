@@ -1,0 +1,30 @@
+// all_to_all: each operand is cut into one block per group member along `split_dim`; block i goes
+// to member i, and what arrives is concatenated in group order along `concat_dim`.
+#pragma once
+
+#include "lowering/call.h"
+#include "lowering/emitter.h"
+#include "lowering/groups.h"
+
+namespace xla_cc {
+
+struct AllToAll {
+  static constexpr const char* kName = "all_to_all";
+  int64_t split_dim = 0;
+  int64_t concat_dim = 0;
+  Groups groups;
+
+  template <class Self, class Visitor>
+  static void Fields(Self& self, Visitor&& visit) {
+    visit("split_dim", self.split_dim);
+    visit("concat_dim", self.concat_dim);
+    visit("groups", self.groups);
+  }
+
+  Status Verify(const Call& call);
+  std::vector<hlo::Shape> Results(const Call& call) const;
+  hlo::Values LowerNative(Emitter& e, const hlo::Values& xs) const;
+  hlo::Values LowerFallback(Emitter& e, const hlo::Values& xs) const;
+};
+
+}  // namespace xla_cc

@@ -1,0 +1,47 @@
+#include "lowering/ops/collective_broadcast.h"
+
+#include <algorithm>
+
+#include "lowering/bits.h"
+#include "lowering/lower.h"
+#include "lowering/ops/all_reduce.h"
+
+namespace xla_cc {
+
+using hlo::Computation;
+using hlo::ElementType;
+using hlo::Value;
+using hlo::Values;
+
+Status CollectiveBroadcast::Verify(const Call& call) {
+  XLA_CC_RETURN_IF_ERROR(RequireOperands(kName, call));
+  XLA_CC_RETURN_IF_ERROR(groups.Resolve(kName, call.world_size()));
+  const std::vector<int64_t> sizes = groups.Sizes(call.world_size());
+  const int64_t smallest = *std::min_element(sizes.begin(), sizes.end());
+  if (root >= 0 && root < smallest) return Status::Ok();
+  return Refuse({"B1", kName, "root", std::to_string(root),
+                 "a position in every group, 0 to " + std::to_string(smallest - 1),
+                 "Put the root at the same position of each group"});
+}
+
+Values CollectiveBroadcast::LowerNative(Emitter& e, const Values& xs) const {
+  // The instruction's root is the first of the group.
+  std::vector<std::vector<int64_t>> rooted = groups.Expanded(e.world_size());
+  for (auto& group : rooted) std::rotate(group.begin(), group.begin() + root, group.begin() + root + 1);
+  return {e.CollectiveBroadcast(xs[0], root == 0 ? groups : Groups(rooted))};
+}
+
+// collective_broadcast = all_reduce of the root's bits and everybody else's zeros.
+Values CollectiveBroadcast::LowerFallback(Emitter& e, const Values& xs) const {
+  std::vector<int64_t> is_root = groups.Positions(e.world_size());
+  for (int64_t& position : is_root) position = position == root;
+  return {MapBits(e.c(), xs[0], [&](const Value& bits) {
+    Computation& c = e.c();
+    const Value root_here = c.Convert(ByRank(c, is_root), ElementType::kPred);
+    const Value zeros = c.Broadcast(c.Scalar(bits.shape.type, 0), bits.shape, {});
+    const Value mask = c.Broadcast(root_here, {ElementType::kPred, bits.shape.dims}, {});
+    return Lower(AllReduce{{}, groups}, e, {c.Select(mask, bits, zeros)})[0];
+  })};
+}
+
+}  // namespace xla_cc

@@ -1,0 +1,27 @@
+// collective_broadcast: every rank gets the operand of its group's root.
+#pragma once
+
+#include "lowering/call.h"
+#include "lowering/emitter.h"
+#include "lowering/groups.h"
+
+namespace xla_cc {
+
+struct CollectiveBroadcast {
+  static constexpr const char* kName = "collective_broadcast";
+  int64_t root = 0;  // the root's position in its group, the same in every group
+  Groups groups;
+
+  template <class Self, class Visitor>
+  static void Fields(Self& self, Visitor&& visit) {
+    visit("root", self.root);
+    visit("groups", self.groups);
+  }
+
+  Status Verify(const Call& call);
+  std::vector<hlo::Shape> Results(const Call& call) const { return call.operands; }
+  hlo::Values LowerNative(Emitter& e, const hlo::Values& xs) const;
+  hlo::Values LowerFallback(Emitter& e, const hlo::Values& xs) const;
+};
+
+}  // namespace xla_cc

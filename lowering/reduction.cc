@@ -1,0 +1,120 @@
+#include "lowering/reduction.h"
+
+#include <cmath>
+
+#include "lowering/errors.h"
+
+namespace xla_cc {
+
+using hlo::Computation;
+using hlo::ElementType;
+using hlo::TypeClass;
+using hlo::Value;
+
+std::string Name(ReduceKind kind) {
+  switch (kind) {
+#define REDUCE(enumerator, name, opcode) \
+  case ReduceKind::enumerator:           \
+    return name;
+    XLA_CC_REDUCE_KINDS(REDUCE)
+#undef REDUCE
+  }
+  return "invalid";
+}
+
+std::string ReducerOpcode(ReduceKind kind) {
+  switch (kind) {
+#define REDUCE(enumerator, name, opcode) \
+  case ReduceKind::enumerator:           \
+    return opcode;
+    XLA_CC_REDUCE_KINDS(REDUCE)
+#undef REDUCE
+  }
+  return "invalid";
+}
+
+std::optional<ReduceKind> ReduceKindFromName(const std::string& name) {
+#define REDUCE(enumerator, text, opcode) \
+  if (name == text) return ReduceKind::enumerator;
+  XLA_CC_REDUCE_KINDS(REDUCE)
+#undef REDUCE
+  if (name == "mul") return ReduceKind::kProduct;  // torch_xla's REDUCE_MUL
+  return std::nullopt;
+}
+
+Status Reduction::Verify(const std::string& op, const hlo::Shape& operand) const {
+  const TypeClass type = hlo::Class(operand.type);
+  const std::string shape = operand.ToString();
+  const bool bitwise =
+      kind == ReduceKind::kAnd || kind == ReduceKind::kOr || kind == ReduceKind::kXor;
+  const bool integral = hlo::IsIntegral(operand.type);
+  if (bitwise && !integral && type != TypeClass::kBool) {
+    return Refuse({"R1", op, "reduce_type", Name(kind),
+                   "a kind that " + shape + " has; and, or, xor work on integers and bool",
+                   "Use sum, product, min or max, or view the tensor as an integer type"});
+  }
+  if ((kind == ReduceKind::kMin || kind == ReduceKind::kMax) && type == TypeClass::kComplex) {
+    return Refuse({"R2", op, "reduce_type", Name(kind),
+                   "a kind that " + shape + " has; complex numbers have no order",
+                   "Reduce torch.view_as_real(tensor), or its absolute values"});
+  }
+  if (kind == ReduceKind::kAverage && type == TypeClass::kBool) {
+    return Refuse({"R3", op, "reduce_type", Name(kind),
+                   "a kind that " + shape + " has; truth values have no average",
+                   "Convert the tensor to a number type first"});
+  }
+  for (const auto& [name, value] : {std::pair{"scale", scale}, std::pair{"factor", factor}}) {
+    const bool exact = std::floor(value) == value && std::abs(value) < 2147483648.0;
+    if (!std::isfinite(value) || ((integral || type == TypeClass::kBool) && !exact)) {
+      return Refuse({"R4", op, name, std::to_string(value),
+                     "a finite number, and a whole one of 32 bits for " + shape,
+                     "Scale a floating point tensor, or divide the result"});
+    }
+    if (value != 1.0 && type == TypeClass::kBool) {
+      return Refuse({"R4", op, name, std::to_string(value), "1 for truth values",
+                     "Convert the tensor to a number type first"});
+    }
+  }
+  if (factor != 1.0 && kind != ReduceKind::kPremultipliedSum) {
+    return Refuse({"R4", op, "factor", std::to_string(factor),
+                   "1 unless reduce_type is premultiplied_sum", "Use scale for the result"});
+  }
+  return Status::Ok();
+}
+
+ReduceKind Reduction::InstructionKind() const {
+  return kind == ReduceKind::kAverage || kind == ReduceKind::kPremultipliedSum ? ReduceKind::kSum
+                                                                               : kind;
+}
+
+namespace {
+
+Value Times(Computation& c, const Value& x, double factor) {
+  if (factor == 1.0) return x;
+  return c.Binary("multiply", x,
+                  c.Broadcast(c.Scalar(x.shape.type, factor), x.shape, {}));
+}
+
+}  // namespace
+
+Value Reduction::Before(Computation& c, const Value& x) const { return Times(c, x, factor); }
+
+Value Reduction::After(Computation& c, const Value& y, const Groups& groups,
+                       int64_t world_size) const {
+  Value result = y;
+  if (kind == ReduceKind::kAverage) {
+    const ElementType type = y.shape.type;
+    const Value size = groups.Uniform()
+                           ? c.Scalar(type, static_cast<double>(groups.Size(world_size)))
+                           : c.Convert(ByRank(c, groups.Sizes(world_size)), type);
+    result = c.Binary("divide", y, c.Broadcast(size, y.shape, {}));
+  }
+  return Times(c, result, scale);
+}
+
+Value ByRank(Computation& c, const std::vector<int64_t>& table) {
+  const Value rank = c.Convert(c.ReplicaId(), ElementType::kS32);
+  return c.Reshape(c.DynamicSlice(c.Table(table), {rank}, {1}), {});
+}
+
+}  // namespace xla_cc

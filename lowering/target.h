@@ -1,0 +1,27 @@
+// What a collective is lowered for: the running device, or one that is far away.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lowering/status.h"
+
+namespace xla_cc {
+
+enum class DeviceKind { kCpu, kTpu, kGpu, kNeuron, kOther };
+
+struct Target {
+  DeviceKind kind = DeviceKind::kCpu;
+  std::string name = "cpu";  // cpu, tpu:v5e, tpu:v5e:2x4, gpu:h100x8, ...
+  int64_t world_size = 1;
+
+  // Ranks that are threads of one process, each compiling its own program: XLA:CPU. There ranks
+  // meet by channel and order has to be made (docs/spec.md, "Ordering").
+  bool RanksAreThreads() const { return kind == DeviceKind::kCpu && world_size > 1; }
+  std::string ToString() const { return name + "/" + std::to_string(world_size); }
+};
+
+// Reads "cpu", "tpu:v5e:2x4", "gpu:h100x8"; a topology gives the world size when none is given (0).
+Result<Target> ParseTarget(const std::string& name, int64_t world_size);
+
+}  // namespace xla_cc

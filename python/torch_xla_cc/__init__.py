@@ -1,0 +1,44 @@
+"""Native collective communication for PyTorch/XLA, beside the stock torch_xla wheel.
+
+    from torch_xla_cc import xla_model as xm   # all_gather, reduce_scatter, send, recv, ...
+    torch_xla_cc.launch(fn, args, nprocs)      # one rank a device
+    torch_xla_cc.install()                     # torch_xla's own functions use ours
+
+Nothing of torch or torch_xla is changed by importing this package.
+"""
+
+from __future__ import annotations
+
+from torch_xla_cc import _versions
+
+_versions.check()
+
+try:
+    from torch_xla_cc import _C  # noqa: F401  (torch comes first: the extension links against it)
+except ImportError as error:
+    raise ImportError(
+        f"the extension module torch_xla_cc._C cannot be loaded: {error}. In a source tree, build "
+        "it with `make build` or `pip install -e .`"
+    ) from error
+
+from pathlib import Path as _Path
+
+from torch_xla_cc._C import RanksDisagree
+from torch_xla_cc._launch import RankFailed, launch
+from torch_xla_cc._recording import Call, record
+from torch_xla_cc._targets import lowering_for
+from torch_xla_cc._versions import UnsupportedVersion
+
+_C.set_package_folder(f"{_Path(__file__).parent}/")
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Call",
+    "RankFailed",
+    "RanksDisagree",
+    "UnsupportedVersion",
+    "launch",
+    "lowering_for",
+    "record",
+]

@@ -1,0 +1,22 @@
+"""Ahead-of-time compilation by the real compilers, on a machine without their devices."""
+
+from .compiler import compile_hlo, compile_many
+from .errors import CompilerCrashed, CompilerError, CompilerMissing, CompilerTimeout
+from .program import CompiledProgram, Instruction
+from .query import collectives, elementwise_before
+from .target import Target, parse_target
+
+__all__ = [
+    "CompiledProgram",
+    "CompilerCrashed",
+    "CompilerError",
+    "CompilerMissing",
+    "CompilerTimeout",
+    "Instruction",
+    "Target",
+    "collectives",
+    "compile_hlo",
+    "compile_many",
+    "elementwise_before",
+    "parse_target",
+]

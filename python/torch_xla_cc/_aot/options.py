@@ -1,0 +1,34 @@
+"""The options that PJRT compilers take beside the program."""
+
+from __future__ import annotations
+
+from .. import _hlo_pb
+
+_TYPES = _hlo_pb.load("""
+message CompileOptionsProto { ExecutableBuildOptionsProto executable_build_options = 3; }
+message ExecutableBuildOptionsProto {
+  int64 device_ordinal = 1; int64 num_replicas = 4; int64 num_partitions = 5;
+  DeviceAssignmentProto device_assignment = 9;
+}
+message DeviceAssignmentProto {
+  int32 replica_count = 1; int32 computation_count = 2;
+  repeated ComputationDevice computation_devices = 3;
+}
+message ComputationDevice { repeated int64 replica_device_ids = 1; }
+""")
+
+
+def compile_options(replicas: int) -> bytes:
+    """A serialized CompileOptionsProto: one partition, replica i on device i as in torch_xla."""
+    options = _TYPES["CompileOptionsProto"]()
+    build = options.executable_build_options
+    build.device_ordinal = -1  # not set
+    build.num_replicas = replicas
+    build.num_partitions = 1
+    # Without an assignment libtpu segfaults for topologies of more than one host in three
+    # dimensions (v4, v5p).
+    assignment = build.device_assignment
+    assignment.replica_count = replicas
+    assignment.computation_count = 1
+    assignment.computation_devices.add(replica_device_ids=range(replicas))
+    return bytes(options.SerializeToString())

@@ -1,0 +1,126 @@
+"""The one door to execution for ranks that are threads.
+
+Every way in which torch_xla runs a pending graph goes through here while `launch` runs: the step
+marker and its relatives as wrapped functions of `_XLAC`, reads of single tensors as kernels in C++
+(torch_xla_cc/door.h). At the door a rank with pending collectives waits for its peers, mismatches
+are raised, and ranks that made the same program compile it once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch_xla
+
+from torch_xla_cc import _C
+
+# Functions of _XLAC that run, or hand out, what pending tensors will be.
+_READERS = (
+    "_xla_sync_multi",
+    "_xla_sync_live_tensors",
+    "_xla_get_cpu_tensors",
+    "_run_cached_graph",
+    "_to_dlpack",
+    "_unsafe_buffer_pointer",
+    "_get_local_shards",
+    "_on_ready_callback",
+)
+
+# One rank at a time looks its program up and, if it is new, compiles it: the others then find it.
+_dispatch = threading.Lock()
+_originals: dict[str, Callable[..., Any]] = {}
+
+
+def _rank_of(device: str) -> int:
+    return int((device or torch_xla._XLAC._xla_get_default_device()).rpartition(":")[2])
+
+
+def _meet(rank: int) -> bool:
+    """Wait until the pending collectives of this rank can run; whether all ranks run one program.
+
+    Raises RanksDisagree. The graph that cannot run is thrown away then: a later step shall not.
+    """
+    token = _C.token(rank)
+    program = torch_xla._XLAC._get_graph_hash([token]).hex() if token is not None else ""
+    try:
+        return bool(_C.ranks_meet(rank, program))
+    except _C.RanksDisagree:
+        torch_xla._XLAC._clear_pending_irs(f"xla:{rank}")
+        raise
+
+
+def _step_marker(
+    device: str = "", devices: list[str] | None = None, wait: bool = True, reset_scope: bool = True
+) -> None:
+    """`_XLAC._xla_step_marker`, after meeting the other ranks."""
+    rank = _rank_of(device)
+    one_program = _meet(rank) if _C.ranks_pending(rank) else True
+    real = [f"CPU:{rank}"]
+    # Outside the lock: its holder must not wait for a collective whose peers wait for the lock.
+    torch_xla._XLAC._xla_wait_device_ops(real)
+    mark = _originals["_xla_step_marker"]
+    if one_program:
+        with _dispatch:
+            mark(device, devices or [], wait=False, reset_scope=reset_scope)
+    else:
+        # Different programs compile side by side: one after the other, the first of them would
+        # wait in its collectives longer than XLA:CPU allows.
+        mark(device, devices or [], wait=False, reset_scope=reset_scope)
+    if wait:
+        torch_xla._XLAC._xla_wait_device_ops(real)
+
+
+def _before_read(rank: int) -> None:
+    """Run all that is pending on a rank, before one tensor of it is read.
+
+    Reading runs the part of the graph that the tensor needs, and the rest of it again later: the
+    collectives in both would happen twice on this rank and once on the others.
+    """
+    _step_marker(f"xla:{rank}", wait=False, reset_scope=False)
+
+
+def _reader(name: str) -> Callable[..., Any]:
+    def read(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (passed through)
+        rank = _rank_of("")
+        if _C.ranks_pending(rank):
+            _before_read(rank)
+        return _originals[name](*args, **kwargs)
+
+    return read
+
+
+def _set_use_eager_mode(value: bool) -> None:
+    if value:
+        raise RuntimeError(
+            "eager mode of torch_xla runs each operation by itself, and ranks that are threads on "
+            "the CPU have to meet before a collective runs. Leave eager mode off under "
+            "torch_xla_cc.launch"
+        )
+    _originals["_set_use_eager_mode"](value)
+
+
+def open_door() -> None:
+    """Put the door in place."""
+    replacements: dict[str, Callable[..., Any]] = {name: _reader(name) for name in _READERS}
+    replacements["_xla_step_marker"] = _step_marker
+    replacements["_set_use_eager_mode"] = _set_use_eager_mode
+    for name, function in replacements.items():
+        _originals[name] = getattr(torch_xla._XLAC, name)
+        setattr(torch_xla._XLAC, name, function)
+    _C.open_door(_before_read)
+
+
+def close_door() -> None:
+    """Take it out: torch_xla is as it was."""
+    _C.close_door()
+    for name, function in _originals.items():
+        setattr(torch_xla._XLAC, name, function)
+    _originals.clear()
+
+
+def default_rank() -> int:
+    """The rank whose device is this thread's default."""
+    return torch.device(torch_xla._XLAC._xla_get_default_device()).index or 0

@@ -1,0 +1,211 @@
+"""Start one rank a device."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch_xla
+from torch_xla import runtime
+from torch_xla.core import xla_model as stock
+
+from torch_xla_cc import _C, _door
+
+_DEFAULT_TIMEOUT_S = 600.0
+_GRACE_S = 5.0  # how long ranks that are told to stop may take
+
+
+class RankFailed(RuntimeError):
+    """Raised by launch when a rank's exception cannot be raised itself."""
+
+
+class _Stopped(BaseException):
+    """Ends a rank because another has failed. Not an Exception: user code shall not catch it."""
+
+
+class _Rank:
+    """A rank's thread and what came of it."""
+
+    def __init__(self, rank: int, fn: Callable[..., Any], args: Sequence[Any]) -> None:
+        self.rank = rank
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(
+            target=self._run, args=(fn, args), name=f"rank {rank}", daemon=True
+        )
+
+    def _run(self, fn: Callable[..., Any], args: Sequence[Any]) -> None:
+        try:
+            torch_xla._XLAC._xla_set_default_device(f"xla:{self.rank}")
+            self.result = fn(self.rank, *args)
+            # What is still pending runs now: peers may wait for this rank's part of it.
+            torch_xla.sync()
+            _C.ranks_finish(self.rank)
+        except BaseException as error:  # every failure of a rank is reported by the launcher
+            self.error = error
+            _C.ranks_fail(self.rank, _cause(self.rank, error))
+
+    def stop(self) -> None:
+        """Have the thread raise _Stopped at its next step in Python."""
+        if self.thread.ident is not None:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(self.thread.ident), ctypes.py_object(_Stopped)
+            )
+
+
+def _cause(rank: int, error: BaseException) -> str:
+    where = traceback.extract_tb(error.__traceback__)
+    place = f" at {where[-1].filename}:{where[-1].lineno}" if where else ""
+    return f"rank {rank} has failed{place}: {type(error).__name__}: {error}"
+
+
+def _prepare_cpu(nprocs: int | None) -> int:
+    """Set what XLA:CPU needs before its runtime starts; the number of devices."""
+    os.environ.setdefault("PJRT_DEVICE", "CPU")
+    wanted = nprocs or int(os.environ.get("CPU_NUM_DEVICES", "1"))
+    started = torch_xla._XLAC._xla_runtime_is_initialized()
+    if not started:
+        os.environ["CPU_NUM_DEVICES"] = str(wanted)
+        # A collective blocks a thread of this pool per device; with fewer, ranks wait for each
+        # other until the process aborts.
+        pool = max(wanted, int(os.environ.get("XLA_THREAD_POOL_SIZE", "0")), os.cpu_count() or 1)
+        os.environ["XLA_THREAD_POOL_SIZE"] = str(pool)
+        # torch_xla runs a graph of this many nodes by itself, past the door.
+        os.environ["XLA_TRIM_GRAPH_SIZE"] = str(2**60)
+    devices = len(torch_xla._XLAC._xla_get_devices())
+    if devices != wanted:
+        raise RuntimeError(
+            f"launch: nprocs = {wanted}, but the XLA runtime of this process already runs with "
+            f"{devices} CPU device(s), and cannot be restarted. Call launch before any use of an "
+            f"XLA device, or start Python with CPU_NUM_DEVICES={wanted}"
+        )
+    if wanted > 1 and int(os.environ.get("XLA_THREAD_POOL_SIZE", "0")) < wanted:
+        raise RuntimeError(
+            f"launch: nprocs = {wanted}, but the XLA runtime of this process was started with a "
+            f"smaller thread pool: its ranks would wait for each other for ever. Call launch before "
+            f"any use of an XLA device, or start Python with XLA_THREAD_POOL_SIZE={wanted}"
+        )
+    return wanted
+
+
+@contextlib.contextmanager
+def _world(nprocs: int, timeout_s: float) -> Iterator[None]:
+    """The ranks' common state, around a run of them."""
+    before = list(torch_xla._XLAC._xla_get_replication_devices())
+    device = f"xla:{0}"
+    devices = stock.get_xla_supported_devices()
+    stock.set_replication(device, devices)
+    runtime._WORLD_SIZE = None  # torch_xla remembers the world of one from before
+    _C.forget_running_target()
+    _C.ranks_start(nprocs, timeout_s)
+    _door.open_door()
+    try:
+        yield
+    finally:
+        _door.close_door()
+        _C.ranks_stop()
+        torch_xla._XLAC._xla_set_replication_devices(before)
+        runtime._WORLD_SIZE = None
+        _C.forget_running_target()
+
+
+def _join(ranks: list[_Rank]) -> None:
+    """Wait for all ranks; when one fails, or on ctrl-C, stop the others."""
+    try:
+        while any(rank.thread.is_alive() for rank in ranks):
+            for rank in ranks:
+                rank.thread.join(timeout=0.05)
+            if any(rank.error is not None for rank in ranks):
+                break
+    except KeyboardInterrupt:
+        _stop(ranks, "stopped by ctrl-C")
+        raise
+    if any(rank.error is not None for rank in ranks):
+        _stop(ranks, "another rank has failed")
+
+
+def _stop(ranks: list[_Rank], why: str) -> None:
+    alive = [rank for rank in ranks if rank.thread.is_alive()]
+    for rank in alive:
+        _C.ranks_fail(rank.rank, why)
+    for attempt in range(int(_GRACE_S / 0.1)):
+        alive = [rank for rank in alive if rank.thread.is_alive()]
+        if not alive:
+            return
+        # A rank at the door raises what it was told; one that computes is interrupted.
+        if attempt % 5 == 2:
+            for rank in alive:
+                rank.stop()
+        alive[0].thread.join(timeout=0.1)
+
+
+def launch(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    nprocs: int | None = None,
+    *,
+    timeout_s: float | None = None,
+) -> list[Any]:
+    """Run `fn(rank, *args)` on every device; the return values, by rank.
+
+    On CPU the ranks are threads of this process, one a virtual device. It sets up what they need
+    before the runtime starts, has one of them compile a program that all of them trace, and ends
+    all when one raises: that rank's exception is raised here, with its traceback and its rank.
+    Elsewhere the ranks are processes, and this is torch_xla.launch.
+
+    Args:
+      nprocs: the number of CPU devices; CPU_NUM_DEVICES if not given.
+      timeout_s: how long ranks wait for one that does not come; TORCH_XLA_CC_TIMEOUT_S or 600 s if
+        not given.
+    """
+    os.environ.setdefault("PJRT_DEVICE", "CPU")
+    if runtime.device_type() != "CPU":
+        return _launch_processes(fn, args, nprocs)
+    if nprocs is not None and (not isinstance(nprocs, int) or nprocs < 1):
+        raise ValueError(f"launch: nprocs = {nprocs!r}, but it must be an int of at least 1")
+    if timeout_s is None:
+        timeout_s = float(os.environ.get("TORCH_XLA_CC_TIMEOUT_S", _DEFAULT_TIMEOUT_S))
+    count = _prepare_cpu(nprocs)
+    ranks = [_Rank(rank, fn, args) for rank in range(count)]
+    with _world(count, timeout_s):
+        for rank in ranks:
+            rank.thread.start()
+        _join(ranks)
+    _raise_first(ranks)
+    return [rank.result for rank in ranks]
+
+
+def _raise_first(ranks: list[_Rank]) -> None:
+    """Raise the failure that caused the others."""
+    failed = [rank for rank in ranks if rank.error is not None]
+    # A rank that was stopped, or told of a peer's failure, is not the cause.
+    causes = [r for r in failed if not isinstance(r.error, _Stopped) and not _was_told(r.error)]
+    for rank in causes or failed:
+        error = rank.error
+        assert error is not None
+        error.add_note(f"raised by rank {rank.rank} of {len(ranks)}") if hasattr(
+            error, "add_note"
+        ) else None
+        raise error
+    stuck = [str(rank.rank) for rank in ranks if rank.thread.is_alive()]
+    if stuck:
+        raise RankFailed(f"launch: rank {', '.join(stuck)} did not end")
+
+
+def _was_told(error: BaseException | None) -> bool:
+    return isinstance(error, _C.RanksDisagree) and "has failed" in str(error)
+
+
+def _launch_processes(fn: Callable[..., Any], args: Sequence[Any], nprocs: int | None) -> list[Any]:
+    if nprocs is not None and nprocs != 1:
+        raise ValueError(
+            f"launch: nprocs = {nprocs}, but on {runtime.device_type()} every device of the "
+            "machine takes part. Leave nprocs out"
+        )
+    torch_xla.launch(fn, args=tuple(args), debug_single_process=nprocs == 1)
+    return []

@@ -1,0 +1,61 @@
+"""What was issued, and what each call was lowered to."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+
+from torch_xla_cc import _C
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """One collective that a rank issued."""
+
+    rank: int
+    op: str
+    name: str  # with its attributes
+    operands: tuple[str, ...]  # f32[4,8]
+    results: tuple[str, ...]
+    bytes: int  # of the operands
+    groups: tuple[tuple[int, ...], ...]
+    target: str
+    rule: str  # native or fallback
+    why: str  # of a fallback
+    opcodes: tuple[str, ...]  # the HLO collectives that it became
+    file: str
+    line: int
+
+
+@contextlib.contextmanager
+def record() -> Iterator[list[Call]]:
+    """Collect the collectives that all ranks of this process issue inside the block.
+
+    The list is filled when the block ends. Blocks do not nest.
+    """
+    calls: list[Call] = []
+    _C.take_records()
+    _C.set_recording(True)
+    try:
+        yield calls
+    finally:
+        _C.set_recording(False)
+        calls.extend(
+            Call(
+                rank=raw["rank"],
+                op=raw["op"],
+                name=raw["name"],
+                operands=tuple(raw["operands"]),
+                results=tuple(raw["results"]),
+                bytes=raw["bytes"],
+                groups=tuple(map(tuple, raw["groups"])),
+                target=f"{raw['target']}/{raw['world_size']}",
+                rule=raw["rule"],
+                why=raw["why"],
+                opcodes=tuple(raw["opcodes"]),
+                file=raw["file"],
+                line=raw["line"],
+            )
+            for raw in _C.take_records()
+        )

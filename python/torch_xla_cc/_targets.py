@@ -1,0 +1,27 @@
+"""Lowering for a device that is not here."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from torch_xla_cc import _C
+
+
+@contextlib.contextmanager
+def lowering_for(target: str, world_size: int | None = None) -> Iterator[None]:
+    """Lower what `target` would get, while torch_xla traces on the running device.
+
+    Args:
+      target: `"tpu:v5e:2x4"`, `"gpu:h100x8"`, `"cpu"`: kind, generation, topology.
+      world_size: the number of ranks; the topology's number of devices if it names one.
+
+    For compiling ahead of time and for inspection: such a graph is not meant to run here. Holds for
+    the calling thread.
+    """
+    before = _C.thread_target()
+    _C.set_thread_target(target, world_size or 0)
+    try:
+        yield
+    finally:
+        _C.set_thread_target(*(before or (None, 0)))

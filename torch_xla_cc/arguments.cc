@@ -1,0 +1,220 @@
+#include "torch_xla_cc/arguments.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+namespace xla_cc {
+
+using hlo::ElementType;
+
+namespace {
+
+std::optional<ElementType> ElementTypeOf(at::ScalarType type) {
+  switch (type) {
+    case at::kBool: return ElementType::kPred;
+    case at::kChar: return ElementType::kS8;
+    case at::kShort: return ElementType::kS16;
+    case at::kInt: return ElementType::kS32;
+    case at::kLong: return ElementType::kS64;
+    case at::kByte: return ElementType::kU8;
+    case at::kUInt16: return ElementType::kU16;
+    case at::kUInt32: return ElementType::kU32;
+    case at::kUInt64: return ElementType::kU64;
+    case at::kHalf: return ElementType::kF16;
+    case at::kBFloat16: return ElementType::kBF16;
+    case at::kFloat: return ElementType::kF32;
+    case at::kDouble: return ElementType::kF64;
+    case at::kComplexFloat: return ElementType::kC64;
+    case at::kComplexDouble: return ElementType::kC128;
+    case at::kFloat8_e5m2: return ElementType::kF8E5M2;
+    case at::kFloat8_e4m3fn: return ElementType::kF8E4M3FN;
+    default: return std::nullopt;
+  }
+}
+
+std::string Repr(PyObject* object) {
+  constexpr size_t kShown = 100;
+  PyObject* text = PyObject_Repr(object);
+  if (text == nullptr) {
+    PyErr_Clear();
+    return "?";
+  }
+  const char* chars = PyUnicode_AsUTF8(text);
+  std::string out = chars == nullptr ? "?" : chars;
+  if (chars == nullptr) PyErr_Clear();
+  Py_DECREF(text);
+  if (out.size() > kShown) out = out.substr(0, kShown) + "...";
+  return out + " (" + Py_TYPE(object)->tp_name + ")";
+}
+
+bool IsList(PyObject* object) { return PyList_Check(object) || PyTuple_Check(object); }
+
+ReduceKind ParseReduceKind(const char* op, const char* name, const std::string& text) {
+  if (const auto kind = ReduceKindFromName(text)) return *kind;
+  throw BadValue(Refuse({"R0", op, name, "'" + text + "'",
+                         "sum, product (mul), min, max, and, or, xor, average or premultiplied_sum",
+                         "Use one of the REDUCE_ constants of torch_xla_cc.xla_model"})
+                     .message());
+}
+
+Pairs ToPairs(const char* op, const char* name, const std::vector<std::vector<int64_t>>& lists) {
+  Pairs pairs;
+  for (const auto& pair : lists) {
+    if (pair.size() != 2) {
+      throw BadValue(Refuse({"P0", op, name, "[" + hlo::ToString(pair) + "]",
+                             "a pair of two ranks: (source, target)", "Write [[0, 1], [1, 0]]"})
+                         .message());
+    }
+    pairs.emplace_back(pair[0], pair[1]);
+  }
+  return pairs;
+}
+
+}  // namespace
+
+hlo::Shape ShapeOf(const char* op, size_t index, const at::Tensor& tensor) {
+  const std::string operand = "operand " + std::to_string(index);
+  if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_quantized()) {
+    throw BadValue(Refuse({"A2", op, operand, tensor.defined() ? tensor.toString() : "undefined",
+                           "a dense tensor", "Call .to_dense() or .dequantize() first"})
+                       .message());
+  }
+  const auto type = ElementTypeOf(tensor.scalar_type());
+  if (!type) {
+    throw BadValue(Refuse({"A3", op, operand, toString(tensor.scalar_type()),
+                           "of an element type that XLA has", "Convert or view it as another type"})
+                       .message());
+  }
+  return {*type, tensor.sizes().vec()};
+}
+
+at::ScalarType ScalarTypeOf(ElementType type) {
+  switch (type) {
+    case ElementType::kPred: return at::kBool;
+    case ElementType::kS8: return at::kChar;
+    case ElementType::kS16: return at::kShort;
+    case ElementType::kS32: return at::kInt;
+    case ElementType::kS64: return at::kLong;
+    case ElementType::kU8: return at::kByte;
+    case ElementType::kU16: return at::kUInt16;
+    case ElementType::kU32: return at::kUInt32;
+    case ElementType::kU64: return at::kUInt64;
+    case ElementType::kF16: return at::kHalf;
+    case ElementType::kBF16: return at::kBFloat16;
+    case ElementType::kF32: return at::kFloat;
+    case ElementType::kF64: return at::kDouble;
+    case ElementType::kC64: return at::kComplexFloat;
+    case ElementType::kC128: return at::kComplexDouble;
+    case ElementType::kF8E5M2: return at::kFloat8_e5m2;
+    case ElementType::kF8E4M3FN: return at::kFloat8_e4m3fn;
+  }
+  TORCH_INTERNAL_ASSERT(false, "element type without a torch type");
+}
+
+void PythonReader::Wrong(const char* name, PyObject* value, const char* required) const {
+  throw BadType(
+      Refuse({"A1", op_, name, Repr(value), required, "See docs/spec.md"}).message());
+}
+
+PyObject* PythonReader::Next(const char* name) {
+  if (next_ >= count_) throw BadType(std::string(op_) + ": argument " + name + " is missing");
+  return args_[next_++];
+}
+
+void PythonReader::Finish() const {
+  if (next_ != count_) throw BadType(std::string(op_) + ": too many arguments");
+}
+
+int64_t PythonReader::Int(const char* name, PyObject* object) {
+  if (PyBool_Check(object) || !PyIndex_Check(object)) Wrong(name, object, "an int");
+  PyObject* index = PyNumber_Index(object);
+  if (index == nullptr) {
+    PyErr_Clear();
+    Wrong(name, object, "an int");
+  }
+  int overflow = 0;
+  const int64_t value = PyLong_AsLongLongAndOverflow(index, &overflow);
+  Py_DECREF(index);
+  if (overflow != 0) Wrong(name, object, "an int of 64 bits");
+  return value;
+}
+
+void PythonReader::operator()(const char* name, int64_t& value) { value = Int(name, Next(name)); }
+
+void PythonReader::operator()(const char* name, double& value) {
+  PyObject* object = Next(name);
+  if (PyFloat_CheckExact(object)) {
+    value = PyFloat_AS_DOUBLE(object);
+    return;
+  }
+  if (PyBool_Check(object) || !(PyFloat_Check(object) || PyLong_Check(object))) {
+    Wrong(name, object, "a number");
+  }
+  value = PyFloat_AsDouble(object);
+  if (PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    Wrong(name, object, "a number that a double can hold");
+  }
+}
+
+void PythonReader::operator()(const char* name, ReduceKind& value) {
+  PyObject* object = Next(name);
+  if (!PyUnicode_Check(object)) Wrong(name, object, "a string: the name of a reduce kind");
+  const char* text = PyUnicode_AsUTF8(object);
+  if (text == nullptr) {
+    PyErr_Clear();
+    Wrong(name, object, "a string: the name of a reduce kind");
+  }
+  value = ParseReduceKind(op_, name, text);
+}
+
+std::vector<std::vector<int64_t>> PythonReader::Lists(const char* name, PyObject* object,
+                                                      const char* what) {
+  if (!IsList(object)) Wrong(name, object, what);
+  std::vector<std::vector<int64_t>> lists(PySequence_Fast_GET_SIZE(object));
+  for (size_t i = 0; i < lists.size(); ++i) {
+    PyObject* inner = PySequence_Fast_GET_ITEM(object, i);
+    if (!IsList(inner)) Wrong(name, object, what);
+    lists[i].resize(PySequence_Fast_GET_SIZE(inner));
+    for (size_t j = 0; j < lists[i].size(); ++j) {
+      lists[i][j] = Int(name, PySequence_Fast_GET_ITEM(inner, j));
+    }
+  }
+  return lists;
+}
+
+void PythonReader::operator()(const char* name, Groups& value) {
+  PyObject* object = Next(name);
+  value = object == Py_None ? Groups()
+                            : Groups(Lists(name, object, "None or lists of ranks: [[0, 1], [2, 3]]"));
+}
+
+void PythonReader::operator()(const char* name, Pairs& value) {
+  value = ToPairs(op_, name,
+                  Lists(name, Next(name), "a list of (source, target) pairs: [[0, 1], [1, 0]]"));
+}
+
+void StackReader::operator()(const char* name, ReduceKind& value) {
+  value = ParseReduceKind(op_, name, values_[next_++].toStringRef());
+}
+
+void StackReader::operator()(const char* name, Pairs& value) { value = ToPairs(op_, name, Lists()); }
+
+std::vector<std::vector<int64_t>> StackReader::Lists() {
+  std::vector<std::vector<int64_t>> lists;
+  for (const c10::IValue& inner : values_[next_++].toListRef()) lists.push_back(inner.toIntVector());
+  return lists;
+}
+
+void StackWriter::Lists(const std::vector<std::vector<int64_t>>& lists) {
+  c10::List<c10::List<int64_t>> out;
+  for (const auto& inner : lists) out.push_back(c10::List<int64_t>(inner));
+  stack_->emplace_back(std::move(out));
+}
+
+void StackWriter::operator()(const char*, const Pairs& value) {
+  std::vector<std::vector<int64_t>> lists;
+  for (const auto& [source, target] : value) lists.push_back({source, target});
+  Lists(lists);
+}
+
+}  // namespace xla_cc

@@ -1,0 +1,201 @@
+#include "torch_xla_cc/graph.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/torch.h>
+
+#include <atomic>
+#include <map>
+
+#include "torch_xla_cc/arguments.h"
+#include "torch_xla_cc/ranks.h"
+
+namespace xla_cc {
+namespace {
+
+// Python functions of torch_xla and of our package, looked up once. The interpreter lock guards it.
+struct Bindings {
+  py::object computation_from_module;
+  py::object user_computation;
+  py::object running_target;
+  py::object first_token;
+};
+
+const Bindings& Python() {
+  static const Bindings* bindings = [] {
+    const py::module_ xlac = py::module_::import("torch_xla").attr("_XLAC");
+    const py::module_ runtime = py::module_::import("torch_xla_cc._runtime");
+    return new Bindings{xlac.attr("_xla_op_computation_from_module_proto"),
+                        xlac.attr("_xla_user_computation"), runtime.attr("running_target"),
+                        runtime.attr("first_token")};
+  }();
+  return *bindings;
+}
+
+std::optional<Target>& ThreadTargetSlot() {
+  thread_local std::optional<Target> target;
+  return target;
+}
+
+// Written under the interpreter lock.
+std::optional<Target>& RunningTargetSlot() {
+  static std::optional<Target> target;
+  return target;
+}
+
+std::atomic<bool> debug{false};
+std::atomic<bool> recording{false};
+
+// These three are guarded by the interpreter lock.
+std::vector<Record>& Records() {
+  static auto* records = new std::vector<Record>;
+  return *records;
+}
+std::map<int64_t, PyObject*>& Tokens() {
+  static auto* tokens = new std::map<int64_t, PyObject*>;
+  return *tokens;
+}
+
+// The computation object of torch_xla for a plan, made once.
+void EnsureComputation(const Plan& plan) {
+  if (plan.computation != nullptr) return;
+  const std::string name = std::string("xla_cc.") + Name(OpFor(plan.lowered.collective));
+  py::object made = Python().computation_from_module(name, py::bytes(plan.lowered.bytes));
+  py::str op_name = "xla_cc::" + Name(OpFor(plan.lowered.collective));
+  plan.computation = made.release().ptr();
+  plan.op_name = op_name.release().ptr();
+}
+
+// The tensors of the module's results, in order; the token taken off and kept for the rank.
+std::vector<py::object> CallComputation(const Plan& plan, const std::vector<py::handle>& tensors,
+                                        int64_t rank) {
+  EnsureComputation(plan);
+  const bool takes_token = plan.lowered.takes_token;
+  PyObject** token = takes_token ? &Tokens()[rank] : nullptr;
+  if (takes_token && *token == nullptr) *token = Python().first_token(rank).release().ptr();
+
+  const std::vector<size_t>& live = plan.lowered.live;
+  py::list operands(live.size() + (takes_token ? 1 : 0));
+  for (size_t i = 0; i < live.size(); ++i) {
+    PyList_SET_ITEM(operands.ptr(), i, tensors[live[i]].inc_ref().ptr());
+  }
+  if (takes_token) PyList_SET_ITEM(operands.ptr(), live.size(), py::handle(*token).inc_ref().ptr());
+  PyObject* args[] = {plan.op_name, operands.ptr(), plan.computation};
+  PyObject* returned = PyObject_Vectorcall(Python().user_computation.ptr(), args, 3, nullptr);
+  if (returned == nullptr) throw py::error_already_set();
+  const py::list list = py::reinterpret_steal<py::list>(returned);
+  std::vector<py::object> results;
+  for (size_t i = 0; i < live.size(); ++i) results.push_back(list[i]);
+  if (takes_token) {
+    PyObject* old = *token;
+    *token = py::object(list[live.size()]).release().ptr();
+    Py_XDECREF(old);
+  }
+  return results;
+}
+
+}  // namespace
+
+const Target& CurrentTarget() {
+  if (ThreadTargetSlot()) return *ThreadTargetSlot();
+  if (!RunningTargetSlot()) {
+    const auto [name, world_size] =
+        Python().running_target().cast<std::pair<std::string, int64_t>>();
+    Result<Target> target = ParseTarget(name, world_size);
+    if (!target.ok()) throw BadValue(target.status().message());
+    RunningTargetSlot() = target.value();
+  }
+  return *RunningTargetSlot();
+}
+
+void SetThreadTarget(std::optional<Target> target) { ThreadTargetSlot() = std::move(target); }
+std::optional<Target> ThreadTarget() { return ThreadTargetSlot(); }
+void SetRunningTarget(std::optional<Target> target) { RunningTargetSlot() = std::move(target); }
+void SetDebug(bool value) { debug = value; }
+bool Debug() { return debug; }
+void SetRecording(bool value) { recording = value; }
+std::vector<Record> TakeRecords() { return std::exchange(Records(), {}); }
+
+void ResetToken(int64_t rank) {
+  PyObject* old = std::exchange(Tokens()[rank], nullptr);
+  Py_XDECREF(old);
+}
+
+void ResetTokens() {
+  for (auto& [rank, token] : Tokens()) Py_CLEAR(token);
+}
+
+py::object Token(int64_t rank) {
+  const auto found = Tokens().find(rank);
+  if (found == Tokens().end() || found->second == nullptr) return py::none();
+  return py::reinterpret_borrow<py::object>(found->second);
+}
+
+PlanPtr PlanFor(const Collective& collective, const std::vector<hlo::Shape>& operands) {
+  const Target target = CurrentTarget();
+  const CallSite site = Debug() ? Resolve(CurrentSite()) : CallSite();
+  Key key;
+  key.Add(target.name);
+  key("world_size", target.world_size);
+  key("op", static_cast<int64_t>(OpFor(collective)));
+  Visit(collective, [&](const auto& node) { std::decay_t<decltype(node)>::Fields(node, key); });
+  for (const hlo::Shape& operand : operands) key.Add(operand);
+  if (!site.file.empty()) {
+    key.Add(site.file);
+    key("line", static_cast<int64_t>(site.line));
+  }
+  if (PlanPtr plan = PlanCache::Get().Find(key)) return plan;
+
+  const py::gil_scoped_release unlocked;
+  Result<Lowered> lowered = Lower(collective, operands, target, site);
+  if (!lowered.ok()) throw BadValue(lowered.status().message());
+  return PlanCache::Get().Insert(
+      std::move(key), std::make_shared<Plan>(std::move(lowered.value()), target));
+}
+
+std::vector<py::object> Attach(const Collective& collective,
+                               const std::vector<py::handle>& tensors) {
+  const std::string op = Name(OpFor(collective));
+  std::vector<hlo::Shape> operands;
+  operands.reserve(tensors.size());
+  int64_t rank = -1;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor& tensor = THPVariable_Unpack(tensors[i].ptr());
+    operands.push_back(ShapeOf(op.c_str(), i, tensor));
+    const at::Device device = tensor.device();
+    if (device.type() != at::kXLA || (rank >= 0 && device.index() != rank)) {
+      throw BadValue(Refuse({"A4", op, "operand " + std::to_string(i), "a tensor on " + device.str(),
+                             rank < 0 ? "on an XLA device"
+                                      : "on xla:" + std::to_string(rank) + " as operand 0 is",
+                             "Move it: tensor.to(torch_xla.device())"})
+                         .message());
+    }
+    rank = device.index();
+  }
+  const PlanPtr plan = PlanFor(collective, operands);
+  const bool threads = plan->target.RanksAreThreads() && !ThreadTargetSlot();
+  if (threads || recording) {
+    const Site site = CurrentSite();
+    if (threads) {
+      if (const Failure failure = Ranks::Get().Issue(rank, plan, site)) {
+        ResetToken(rank);
+        throw RanksDisagree(failure.Text());
+      }
+    }
+    if (recording) Records().push_back({rank, plan, operands, site});
+  }
+  std::vector<py::object> live;
+  if (!plan->lowered.live.empty()) live = CallComputation(*plan, tensors, rank);
+  if (live.size() == tensors.size()) return live;
+
+  // Operands without elements never reach XLA: what comes of them has none either.
+  std::vector<py::object> results(tensors.size());
+  for (size_t i = 0; i < live.size(); ++i) results[plan->lowered.live[i]] = live[i];
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i]) continue;
+    const at::Tensor& operand = THPVariable_Unpack(tensors[i].ptr());
+    results[i] = py::cast(at::empty(plan->lowered.results[i].dims, operand.options()));
+  }
+  return results;
+}
+
+}  // namespace xla_cc

@@ -1,0 +1,283 @@
+// The Python bindings of torch_xla_cc._C, thin.
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "torch_xla_cc/arguments.h"
+#include "torch_xla_cc/door.h"
+#include "torch_xla_cc/graph.h"
+#include "torch_xla_cc/library.h"
+#include "torch_xla_cc/ranks.h"
+
+namespace xla_cc {
+namespace {
+
+PyObject* ranks_disagree = nullptr;  // torch_xla_cc.RanksDisagree
+
+// Sets the Python exception of what is being thrown.
+void SetPythonError() {
+  try {
+    throw;
+  } catch (const BadType& error) {
+    PyErr_SetString(PyExc_TypeError, error.what());
+  } catch (const BadValue& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+  } catch (const RanksDisagree& error) {
+    PyErr_SetString(ranks_disagree, error.what());
+  } catch (py::error_already_set& error) {
+    error.restore();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+}
+
+// Tensors that stand for something else (FakeTensor, DTensor) go through the dispatcher.
+bool NeedsDispatcher(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->is_python_dispatch() || tensor.is_meta();
+}
+
+std::vector<py::handle> Operands(const char* op, PyObject* object, bool* is_list) {
+  *is_list = !THPVariable_Check(object);
+  if (!*is_list) return {object};
+  if (!PyList_Check(object) && !PyTuple_Check(object)) {
+    throw BadType(Refuse({"A0", op, "operands", Py_TYPE(object)->tp_name,
+                          "a tensor, or a list of tensors", "Pass tensors on an XLA device"})
+                      .message());
+  }
+  std::vector<py::handle> tensors;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(object, i);
+    if (!THPVariable_Check(item)) {
+      throw BadType(Refuse({"A0", op, "operand " + std::to_string(i), Py_TYPE(item)->tp_name,
+                            "a tensor", "Pass tensors on an XLA device"})
+                        .message());
+    }
+    tensors.emplace_back(item);
+  }
+  return tensors;
+}
+
+// _C.<name>(tensor or list, fields...) -> tensor or list. Not through pybind11: its argument
+// matching would cost as much as the rest of the call.
+template <class T>
+PyObject* CallCollective(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  try {
+    if (count < 1) throw BadType(std::string(T::kName) + ": argument operands is missing");
+    bool is_list = false;
+    const std::vector<py::handle> tensors = Operands(T::kName, args[0], &is_list);
+    T node;
+    PythonReader reader(T::kName, args + 1, static_cast<size_t>(count) - 1);
+    T::Fields(node, reader);
+    reader.Finish();
+
+    bool dispatch = c10::impl::dispatch_mode_enabled();
+    for (py::handle tensor : tensors) {
+      dispatch = dispatch || NeedsDispatcher(THPVariable_Unpack(tensor.ptr()));
+    }
+    std::vector<py::object> results;
+    if (dispatch) {
+      std::vector<at::Tensor> operands;
+      for (py::handle tensor : tensors) operands.push_back(THPVariable_Unpack(tensor.ptr()));
+      const py::gil_scoped_release unlocked;
+      const std::vector<at::Tensor> out = CallThroughDispatcher(node, operands);
+      const py::gil_scoped_acquire locked;
+      for (const at::Tensor& tensor : out) results.push_back(py::cast(tensor));
+    } else {
+      results = Attach(node, tensors);
+    }
+    if (!is_list) return results[0].release().ptr();
+    py::list list(results.size());
+    for (size_t i = 0; i < results.size(); ++i) list[i] = std::move(results[i]);
+    return list.release().ptr();
+  } catch (...) {
+    SetPythonError();
+    return nullptr;
+  }
+}
+
+PyMethodDef collectives[] = {
+#define COLLECTIVE(Type, name)                                                            \
+  {#name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&CallCollective<Type>)), \
+   METH_FASTCALL, nullptr},
+#include "lowering/collectives.def"
+#undef COLLECTIVE
+    {nullptr, nullptr, 0, nullptr},
+};
+
+py::dict Describe(const Plan& plan) {
+  const Lowered& lowered = plan.lowered;
+  std::vector<std::string> results;
+  for (const hlo::Shape& shape : lowered.results) results.push_back(shape.ToString());
+  py::dict out;
+  out["op"] = Name(OpFor(lowered.collective));
+  out["name"] = lowered.name;
+  out["target"] = plan.target.name;
+  out["world_size"] = plan.target.world_size;
+  out["rule"] = Name(lowered.rule);
+  out["why"] = lowered.why;
+  out["opcodes"] = lowered.opcodes;
+  out["results"] = results;
+  out["fingerprint"] = lowered.fingerprint;
+  out["groups"] = GroupsOf(lowered.collective).Expanded(plan.target.world_size);
+  return out;
+}
+
+py::dict Describe(const Record& record) {
+  py::dict out = Describe(*record.plan);
+  std::vector<std::string> operands;
+  int64_t bytes = 0;
+  for (const hlo::Shape& shape : record.operands) {
+    operands.push_back(shape.ToString());
+    bytes += shape.Bytes();
+  }
+  const CallSite site = Resolve(record.site);
+  out["rank"] = record.rank;
+  out["operands"] = operands;
+  out["bytes"] = bytes;
+  out["file"] = site.file;
+  out["line"] = site.line;
+  return out;
+}
+
+void ThrowIf(const Failure& failure) {
+  if (failure) throw RanksDisagree(failure.Text());
+}
+
+void BindLowering(py::module_& m) {
+  m.def("set_thread_target", [](const std::optional<std::string>& name, int64_t world_size) {
+    if (!name) return SetThreadTarget(std::nullopt);
+    Result<Target> target = ParseTarget(*name, world_size);
+    if (!target.ok()) throw BadValue(target.status().message());
+    SetThreadTarget(target.value());
+  });
+  m.def("thread_target", []() -> std::optional<std::pair<std::string, int64_t>> {
+    const auto target = ThreadTarget();
+    if (!target) return std::nullopt;
+    return std::pair{target->name, target->world_size};
+  });
+  m.def("current_target", [] {
+    const Target& target = CurrentTarget();
+    return std::pair{target.name, target.world_size};
+  });
+  m.def("forget_running_target", [] { SetRunningTarget(std::nullopt); });
+  m.def("set_debug", &SetDebug);
+  m.def("set_package_folder", &SetPackageFolder);
+  m.def("set_recording", &SetRecording);
+  m.def("take_records", [] {
+    std::vector<py::dict> out;
+    for (const Record& record : TakeRecords()) out.push_back(Describe(record));
+    return out;
+  });
+  m.def("cache_counts", [] {
+    const PlanCache::Counts counts = PlanCache::Get().counts();
+    py::dict out;
+    out["hits"] = counts.hits;
+    out["misses"] = counts.misses;
+    out["size"] = counts.size;
+    out["capacity"] = counts.capacity;
+    return out;
+  });
+  m.def("set_cache_capacity", [](size_t capacity) {
+    if (capacity < 1) throw BadValue("set_cache_capacity: capacity must be at least 1");
+    PlanCache::Get().SetCapacity(capacity);
+  });
+  m.def("clear_cache", [] { PlanCache::Get().Clear(); });
+}
+
+// lower_<name>(shapes, fields...) -> description with the module's bytes and text: what a call would
+// become on the current target, without tensors.
+template <class T>
+py::dict LowerOnly(const std::vector<std::pair<int64_t, std::vector<int64_t>>>& shapes,
+                   const py::args& fields) {
+  T node;
+  std::vector<PyObject*> pointers;
+  for (const py::handle field : fields) pointers.push_back(field.ptr());
+  PythonReader reader(T::kName, pointers.data(), pointers.size());
+  T::Fields(node, reader);
+  reader.Finish();
+  std::vector<hlo::Shape> operands;
+  for (const auto& [number, dims] : shapes) {
+    const auto type = hlo::ElementTypeFromNumber(number);
+    if (!type) throw BadValue("no element type has the number " + std::to_string(number));
+    for (int64_t dim : dims) {
+      if (dim < 0) throw BadValue("a shape has a negative dimension");
+    }
+    operands.push_back({*type, dims});
+  }
+  const PlanPtr plan = PlanFor(node, operands);
+  py::dict out = Describe(*plan);
+  out["bytes"] = py::bytes(plan->lowered.bytes);
+  out["text"] = plan->lowered.text;
+  return out;
+}
+
+void BindRanks(py::module_& m) {
+  m.def("ranks_start", [](int64_t world_size, double timeout_s) {
+    if (world_size < 1) throw BadValue("ranks_start: world_size must be at least 1");
+    ResetTokens();
+    Ranks::Get().Start(world_size, std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1e3)));
+  });
+  m.def("ranks_stop", [] {
+    Ranks::Get().Stop();
+    ResetTokens();
+  });
+  m.def("ranks_finish", [](int64_t rank) { Ranks::Get().Finish(rank, CurrentSite()); });
+  m.def("ranks_fail",
+        [](int64_t rank, const std::string& message) { Ranks::Get().Fail(rank, message); });
+  m.def("ranks_check", [](int64_t rank) { ThrowIf(Ranks::Get().TakeFailure(rank)); });
+  m.def("ranks_pending", [](int64_t rank) { return Ranks::Get().HasPending(rank); });
+  // True if the ranks that go on together gave one hash: then one of them compiles first.
+  m.def("ranks_meet", [](int64_t rank, const std::string& program_hash) {
+    const Site site = CurrentSite();
+    Ranks::Agreement agreement;
+    Failure failure;
+    {
+      const py::gil_scoped_release unlocked;
+      failure = Ranks::Get().Meet(rank, site, program_hash, &agreement);
+    }
+    if (failure) ResetToken(rank);
+    ThrowIf(failure);
+    return agreement.same_program;
+  });
+  m.def("token", &Token);
+  m.def("open_door", [](py::function before_read) {
+    // Kept for good: kernels on other threads may still be in it when the door closes.
+    auto* function = new py::function(std::move(before_read));
+    OpenDoor([function](int64_t rank) {
+      if (!Ranks::Get().HasPending(rank)) return;
+      const py::gil_scoped_acquire locked;
+      (*function)(rank);
+    });
+  });
+  m.def("close_door", &CloseDoor);
+}
+
+}  // namespace
+}  // namespace xla_cc
+
+PYBIND11_MODULE(_C, m) {
+  using namespace xla_cc;  // NOLINT: the module's body is this library's
+  ranks_disagree = PyErr_NewExceptionWithDoc(
+      "torch_xla_cc.RanksDisagree",
+      "The ranks of a group do not make the same collective calls, or one of them never came.",
+      PyExc_RuntimeError, nullptr);
+  m.attr("RanksDisagree") = py::handle(ranks_disagree);
+  py::register_exception_translator([](std::exception_ptr error) {
+    try {
+      if (error) std::rethrow_exception(error);
+    } catch (const BadType&) {
+      SetPythonError();
+    } catch (const BadValue&) {
+      SetPythonError();
+    } catch (const RanksDisagree&) {
+      SetPythonError();
+    }
+  });
+  if (PyModule_AddFunctions(m.ptr(), collectives) != 0) throw py::error_already_set();
+#define COLLECTIVE(Type, name) m.def("lower_" #name, &LowerOnly<Type>);
+#include "lowering/collectives.def"
+#undef COLLECTIVE
+  BindLowering(m);
+  BindRanks(m);
+  RegisterLibrary();
+}
