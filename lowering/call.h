@@ -1,7 +1,7 @@
 // What every node is verified and shaped against: the operands, and the target.
 #pragma once
 
-#include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,6 +63,19 @@ inline Status RequireDivisible(const std::string& op, const std::string& argumen
                        call.operands[i].ToString() + ", has " + std::to_string(size) + " there",
                    "Pad it to " + std::to_string(next) + ", the next size that divides"});
   }
+  return Status::Ok();
+}
+
+// (G3) a count that callers may give must be the size of a group; it is then dropped, since the groups
+// say it.
+inline Status ResolveCount(const std::string& op, const std::string& argument, int64_t group_size,
+                           std::optional<int64_t>* count) {
+  if (count->has_value() && **count != group_size) {
+    return Refuse({"G3", op, argument, std::to_string(**count),
+                   "the number of ranks in a group, " + std::to_string(group_size),
+                   "Leave it out, or give groups of that size"});
+  }
+  count->reset();
   return Status::Ok();
 }
 

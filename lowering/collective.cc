@@ -13,6 +13,9 @@ class Printer {
   std::string str() const { return out_.str(); }
 
   void operator()(const char* name, int64_t value) { Begin(name) << value; }
+  void operator()(const char* name, const std::optional<int64_t>& value) {
+    if (value) Begin(name) << *value;
+  }
   void operator()(const char* name, ReduceKind value) { Begin(name) << Name(value); }
   void operator()(const char* name, double value) {
     out_.precision(17);
@@ -67,18 +70,13 @@ std::string ToString(const Collective& collective, bool with_groups) {
 }
 
 Groups GroupsOf(const Collective& collective) {
-  struct Finder {
-    Groups groups;
-    void operator()(const char*, const Groups& value) { groups = value; }
-    void operator()(const char*, const Pairs&) {}
-    void operator()(const char*, double) {}
-    void operator()(const char*, int64_t) {}
-    void operator()(const char*, ReduceKind) {}
-  } finder;
+  Groups groups;
   Visit(collective, [&](const auto& node) {
-    std::decay_t<decltype(node)>::Fields(node, finder);
+    std::decay_t<decltype(node)>::Fields(node, [&](const char*, const auto& value) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(value)>, Groups>) groups = value;
+    });
   });
-  return finder.groups;
+  return groups;
 }
 
 }  // namespace xla_cc

@@ -63,7 +63,8 @@ Values AddInstruction(Computation& c, const std::string& opcode, const std::vect
 
 Values Emitter::Emit(Instruction instruction, const Values& operands) {
   opcodes_.push_back(instruction.opcode);
-  Attributes attributes = instruction.attributes + PinnedLayout();
+  Attributes attributes = instruction.attributes;
+  if (instruction.meeting == Meeting::kByChannel) attributes = attributes + PinnedLayout();
   const bool threads = target_.kind == DeviceKind::kCpu;
   // XLA:CPU compiles a program per thread. Only instructions with a channel and global ids meet
   // across programs; TPU and GPU run one program and are better off without.

@@ -33,9 +33,8 @@ struct QueryFiller {
   void operator()(const char*, ReduceKind kind) {
     query->reduce = Reduction{kind}.InstructionKind();
   }
-  void operator()(const char*, const Pairs&) {}
-  void operator()(const char*, double) {}
-  void operator()(const char*, int64_t) {}
+  template <class Other>
+  void operator()(const char*, const Other&) {}
 };
 
 template <class T>

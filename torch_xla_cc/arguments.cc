@@ -140,6 +140,11 @@ int64_t PythonReader::Int(const char* name, PyObject* object) {
 
 void PythonReader::operator()(const char* name, int64_t& value) { value = Int(name, Next(name)); }
 
+void PythonReader::operator()(const char* name, std::optional<int64_t>& value) {
+  PyObject* object = Next(name);
+  if (object != Py_None) value = Int(name, object);
+}
+
 void PythonReader::operator()(const char* name, double& value) {
   PyObject* object = Next(name);
   if (PyFloat_CheckExact(object)) {

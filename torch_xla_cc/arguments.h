@@ -33,6 +33,7 @@ class PythonReader {
   PythonReader(const char* op, PyObject* const* args, size_t count)
       : op_(op), args_(args), count_(count) {}
   void operator()(const char* name, int64_t& value);
+  void operator()(const char* name, std::optional<int64_t>& value);
   void operator()(const char* name, double& value);
   void operator()(const char* name, ReduceKind& value);
   void operator()(const char* name, Groups& value);
@@ -56,6 +57,9 @@ class StackReader {
  public:
   StackReader(const char* op, c10::ArrayRef<c10::IValue> values) : op_(op), values_(values) {}
   void operator()(const char*, int64_t& value) { value = values_[next_++].toInt(); }
+  void operator()(const char*, std::optional<int64_t>& value) {
+    value = values_[next_++].toOptional<int64_t>();
+  }
   void operator()(const char*, double& value) { value = values_[next_++].toDouble(); }
   void operator()(const char* name, ReduceKind& value);
   void operator()(const char*, Groups& value) { value = Groups(Lists()); }
@@ -73,6 +77,7 @@ class StackWriter {
  public:
   explicit StackWriter(torch::jit::Stack* stack) : stack_(stack) {}
   void operator()(const char*, int64_t value) { stack_->emplace_back(value); }
+  void operator()(const char*, const std::optional<int64_t>& value) { stack_->emplace_back(value); }
   void operator()(const char*, double value) { stack_->emplace_back(value); }
   void operator()(const char*, ReduceKind value) { stack_->emplace_back(Name(value)); }
   void operator()(const char*, const Groups& value) { Lists(value.list()); }
@@ -86,6 +91,7 @@ class StackWriter {
 class SchemaWriter {
  public:
   void operator()(const char* name, int64_t) { Add("int", name); }
+  void operator()(const char* name, const std::optional<int64_t>&) { Add("int?", name); }
   void operator()(const char* name, double) { Add("float", name); }
   void operator()(const char* name, ReduceKind) { Add("str", name); }
   void operator()(const char* name, const Groups&) { Add("int[][]", name); }

@@ -12,24 +12,15 @@
 namespace xla_cc {
 namespace {
 
-// Python functions of torch_xla and of our package, looked up once. The interpreter lock guards it.
-struct Bindings {
-  py::object computation_from_module;
-  py::object user_computation;
-  py::object running_target;
-  py::object first_token;
-};
-
-const Bindings& Python() {
-  static const Bindings* bindings = [] {
-    const py::module_ xlac = py::module_::import("torch_xla").attr("_XLAC");
-    const py::module_ runtime = py::module_::import("torch_xla_cc._runtime");
-    return new Bindings{xlac.attr("_xla_op_computation_from_module_proto"),
-                        xlac.attr("_xla_user_computation"), runtime.attr("running_target"),
-                        runtime.attr("first_token")};
-  }();
-  return *bindings;
+// Python functions of torch_xla and of our package. Set when the package is imported, and not looked
+// up on first use: an import inside a static initializer lets the interpreter lock go while other
+// threads wait for the initializer with it.
+PythonFunctions*& Functions() {
+  static PythonFunctions* functions = nullptr;
+  return functions;
 }
+
+const PythonFunctions& Python() { return *Functions(); }
 
 std::optional<Target>& ThreadTargetSlot() {
   thread_local std::optional<Target> target;
@@ -94,6 +85,10 @@ std::vector<py::object> CallComputation(const Plan& plan, const std::vector<py::
 }
 
 }  // namespace
+
+void SetPythonFunctions(PythonFunctions functions) {
+  delete std::exchange(Functions(), new PythonFunctions(std::move(functions)));
+}
 
 const Target& CurrentTarget() {
   if (ThreadTargetSlot()) return *ThreadTargetSlot();

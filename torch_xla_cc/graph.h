@@ -13,6 +13,15 @@
 
 namespace xla_cc {
 
+// What the extension calls in Python.
+struct PythonFunctions {
+  py::object computation_from_module;  // of torch_xla._XLAC
+  py::object user_computation;         // of torch_xla._XLAC
+  py::object running_target;           // of torch_xla_cc._runtime
+  py::object first_token;              // of torch_xla_cc._runtime
+};
+void SetPythonFunctions(PythonFunctions functions);
+
 // The plan of a call, lowered if it is new. Takes and releases the interpreter lock itself: it is
 // held on entry and on return, and not while lowering. Throws BadValue.
 PlanPtr PlanFor(const Collective& collective, const std::vector<hlo::Shape>& operands);

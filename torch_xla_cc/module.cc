@@ -162,6 +162,11 @@ void BindLowering(py::module_& m) {
   m.def("forget_running_target", [] { SetRunningTarget(std::nullopt); });
   m.def("set_debug", &SetDebug);
   m.def("set_package_folder", &SetPackageFolder);
+  m.def("set_python_functions", [](py::object computation_from_module, py::object user_computation,
+                                   py::object running_target, py::object first_token) {
+    SetPythonFunctions({std::move(computation_from_module), std::move(user_computation),
+                        std::move(running_target), std::move(first_token)});
+  });
   m.def("set_recording", &SetRecording);
   m.def("take_records", [] {
     std::vector<py::dict> out;

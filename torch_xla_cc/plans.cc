@@ -12,6 +12,11 @@ Plan::~Plan() {
   PyGILState_Release(state);
 }
 
+void Key::operator()(const char*, const std::optional<int64_t>& value) {
+  numbers_.push_back(value.has_value());
+  if (value) numbers_.push_back(*value);
+}
+
 void Key::operator()(const char*, double value) {
   int64_t bits = 0;
   std::memcpy(&bits, &value, sizeof(bits));

@@ -68,15 +68,21 @@ Failure Ranks::Meet(int64_t rank, Site site, const std::string& program_hash,
   self.program_hash = program_hash;
   const uint64_t before = self.released;
   Evaluate();
-  const auto done = [&] { return ranks_.empty() || self.released != before || failure_; };
-  if (!changed_.wait_for(lock, timeout_, done)) failure_ = Missing(rank);
+  const auto done = [&] {
+    return ranks_.empty() || self.released != before || (failure_ && !self.told);
+  };
+  const bool in_time = changed_.wait_for(lock, timeout_, done);
   if (ranks_.empty()) return {{{"the ranks were stopped", {}}}};
-  self.waiting = false;
   if (self.released != before) {
     *agreement = self.agreement;
     return {};
   }
-  changed_.notify_all();
+  if (!in_time) {
+    failure_ = Missing(rank);
+    for (Rank& r : ranks_) r.told = false;
+    changed_.notify_all();
+  }
+  self.waiting = false;
   return TakeFailureLocked(rank);
 }
 
@@ -114,6 +120,7 @@ Failure Ranks::TakeFailureLocked(int64_t rank) {
   if (all) {
     failure_ = {};
     for (Rank& r : ranks_) r.told = false;
+    Evaluate();  // ranks that knew earlier may be waiting again
   }
   return failure;
 }
@@ -289,8 +296,8 @@ Failure Ranks::Compare(int64_t a, int64_t b, const std::vector<int64_t>& group, 
 }
 
 Failure Ranks::Missing(int64_t rank) const {
-  Failure failure{{{RankName(rank) + " waited " + std::to_string(timeout_.count() / 1000.0) +
-                        " s to run its graph at ",
+  Failure failure{{{RankName(rank) + " waited " + std::to_string(timeout_.count()) +
+                        " ms, the time limit of launch, to run its graph at ",
                     ranks_[rank].waits_at}}};
   for (size_t peer = 0; peer < ranks_.size(); ++peer) {
     if (ranks_[peer].waiting || ranks_[peer].finished) continue;

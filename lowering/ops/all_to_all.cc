@@ -19,6 +19,8 @@ Status AllToAll::Verify(const Call& call) {
       ResolveAxis(kName, "split_dim", call, /*scalars_as_vectors=*/false, &split_dim));
   XLA_CC_RETURN_IF_ERROR(
       ResolveAxis(kName, "concat_dim", call, /*scalars_as_vectors=*/false, &concat_dim));
+  XLA_CC_RETURN_IF_ERROR(
+      ResolveCount(kName, "split_count", groups.Size(call.world_size()), &split_count));
   return RequireDivisible(kName, "split_dim", call, split_dim, groups.Size(call.world_size()));
 }
 

@@ -12,12 +12,14 @@ struct AllToAll {
   static constexpr const char* kName = "all_to_all";
   int64_t split_dim = 0;
   int64_t concat_dim = 0;
+  std::optional<int64_t> split_count;  // checked against the groups, and nothing else
   Groups groups;
 
   template <class Self, class Visitor>
   static void Fields(Self& self, Visitor&& visit) {
     visit("split_dim", self.split_dim);
     visit("concat_dim", self.concat_dim);
+    visit("split_count", self.split_count);
     visit("groups", self.groups);
   }
 

@@ -16,25 +16,41 @@ using hlo::Values;
 Status CollectiveBroadcast::Verify(const Call& call) {
   XLA_CC_RETURN_IF_ERROR(RequireOperands(kName, call));
   XLA_CC_RETURN_IF_ERROR(groups.Resolve(kName, call.world_size()));
-  const std::vector<int64_t> sizes = groups.Sizes(call.world_size());
-  const int64_t smallest = *std::min_element(sizes.begin(), sizes.end());
-  if (root >= 0 && root < smallest) return Status::Ok();
-  return Refuse({"B1", kName, "root", std::to_string(root),
-                 "a position in every group, 0 to " + std::to_string(smallest - 1),
-                 "Put the root at the same position of each group"});
+  if (root < 0 || root >= call.world_size()) {
+    return Refuse({"B1", kName, "root", std::to_string(root),
+                   "a rank of the world, 0 to " + std::to_string(call.world_size() - 1),
+                   "Name the rank that has the values"});
+  }
+  const int64_t position = Position(call.world_size());
+  for (const auto& group : groups.list()) {
+    if (position >= static_cast<int64_t>(group.size())) {
+      return Refuse({"B2", kName, "root", std::to_string(root),
+                     "at a position that every group has; it is number " +
+                         std::to_string(position) + " of its own, and [" + hlo::ToString(group) +
+                         "] is shorter",
+                     "Put the roots first in their groups"});
+    }
+  }
+  // Ranks of different groups may each name their own root: the first group's stands for all.
+  root = groups.Expanded(call.world_size())[0][position];
+  return Status::Ok();
 }
 
 Values CollectiveBroadcast::LowerNative(Emitter& e, const Values& xs) const {
   // The instruction's root is the first of the group.
   std::vector<std::vector<int64_t>> rooted = groups.Expanded(e.world_size());
-  for (auto& group : rooted) std::rotate(group.begin(), group.begin() + root, group.begin() + root + 1);
-  return {e.CollectiveBroadcast(xs[0], root == 0 ? groups : Groups(rooted))};
+  const int64_t position = Position(e.world_size());
+  for (auto& group : rooted) {
+    std::rotate(group.begin(), group.begin() + position, group.begin() + position + 1);
+  }
+  return {e.CollectiveBroadcast(xs[0], position == 0 ? groups : Groups(rooted))};
 }
 
 // collective_broadcast = all_reduce of the root's bits and everybody else's zeros.
 Values CollectiveBroadcast::LowerFallback(Emitter& e, const Values& xs) const {
   std::vector<int64_t> is_root = groups.Positions(e.world_size());
-  for (int64_t& position : is_root) position = position == root;
+  const int64_t wanted = Position(e.world_size());
+  for (int64_t& position : is_root) position = position == wanted;
   return {MapBits(e.c(), xs[0], [&](const Value& bits) {
     Computation& c = e.c();
     const Value root_here = c.Convert(ByRank(c, is_root), ElementType::kPred);

@@ -9,7 +9,7 @@ namespace xla_cc {
 
 struct CollectiveBroadcast {
   static constexpr const char* kName = "collective_broadcast";
-  int64_t root = 0;  // the root's position in its group, the same in every group
+  int64_t root = 0;  // a rank; in each group, the member at this rank's position is the root
   Groups groups;
 
   template <class Self, class Visitor>
@@ -19,6 +19,7 @@ struct CollectiveBroadcast {
   }
 
   Status Verify(const Call& call);
+  int64_t Position(int64_t world_size) const { return groups.Positions(world_size)[root]; }
   std::vector<hlo::Shape> Results(const Call& call) const { return call.operands; }
   hlo::Values LowerNative(Emitter& e, const hlo::Values& xs) const;
   hlo::Values LowerFallback(Emitter& e, const hlo::Values& xs) const;

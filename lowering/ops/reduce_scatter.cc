@@ -19,6 +19,8 @@ Status ReduceScatter::Verify(const Call& call) {
   XLA_CC_RETURN_IF_ERROR(groups.Resolve(kName, call.world_size()));
   XLA_CC_RETURN_IF_ERROR(groups.RequireUniform(kName));
   XLA_CC_RETURN_IF_ERROR(ResolveAxis(kName, "dim", call, /*scalars_as_vectors=*/false, &dim));
+  XLA_CC_RETURN_IF_ERROR(
+      ResolveCount(kName, "shard_count", groups.Size(call.world_size()), &shard_count));
   return RequireDivisible(kName, "dim", call, dim, groups.Size(call.world_size()));
 }
 

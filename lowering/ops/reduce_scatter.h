@@ -13,6 +13,7 @@ struct ReduceScatter {
   static constexpr const char* kName = "reduce_scatter";
   Reduction reduction;
   int64_t dim = 0;
+  std::optional<int64_t> shard_count;  // checked against the groups, and nothing else
   Groups groups;
 
   template <class Self, class Visitor>
@@ -21,6 +22,7 @@ struct ReduceScatter {
     visit("scale", self.reduction.scale);
     visit("factor", self.reduction.factor);
     visit("dim", self.dim);
+    visit("shard_count", self.shard_count);
     visit("groups", self.groups);
   }
 

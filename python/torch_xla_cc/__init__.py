@@ -13,8 +13,11 @@ from torch_xla_cc import _versions
 
 _versions.check()
 
+import torch  # noqa: F401  (first: the extension links against its libraries)
+import torch_xla  # noqa: F401
+
 try:
-    from torch_xla_cc import _C  # noqa: F401  (torch comes first: the extension links against it)
+    from torch_xla_cc import _C
 except ImportError as error:
     raise ImportError(
         f"the extension module torch_xla_cc._C cannot be loaded: {error}. In a source tree, build "
@@ -23,22 +26,36 @@ except ImportError as error:
 
 from pathlib import Path as _Path
 
+from torch_xla_cc import _runtime, xla_model
 from torch_xla_cc._C import RanksDisagree
+from torch_xla_cc._channels import Channel
+from torch_xla_cc._install import install, installed, uninstall
 from torch_xla_cc._launch import RankFailed, launch
 from torch_xla_cc._recording import Call, record
 from torch_xla_cc._targets import lowering_for
 from torch_xla_cc._versions import UnsupportedVersion
 
 _C.set_package_folder(f"{_Path(__file__).parent}/")
+_C.set_python_functions(
+    torch_xla._XLAC._xla_op_computation_from_module_proto,
+    torch_xla._XLAC._xla_user_computation,
+    _runtime.running_target,
+    _runtime.first_token,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Call",
+    "Channel",
     "RankFailed",
     "RanksDisagree",
     "UnsupportedVersion",
+    "install",
+    "installed",
     "launch",
     "lowering_for",
     "record",
+    "uninstall",
+    "xla_model",
 ]

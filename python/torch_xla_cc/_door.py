@@ -82,11 +82,15 @@ def _before_read(rank: int) -> None:
     _step_marker(f"xla:{rank}", wait=False, reset_scope=False)
 
 
+def run_pending(rank: int) -> None:
+    """Run what is pending on a rank if there are collectives in it, before it waits for others."""
+    if _C.ranks_pending(rank):
+        _before_read(rank)
+
+
 def _reader(name: str) -> Callable[..., Any]:
     def read(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (passed through)
-        rank = _rank_of("")
-        if _C.ranks_pending(rank):
-            _before_read(rank)
+        run_pending(_rank_of(""))
         return _originals[name](*args, **kwargs)
 
     return read

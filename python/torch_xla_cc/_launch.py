@@ -14,7 +14,7 @@ import torch_xla
 from torch_xla import runtime
 from torch_xla.core import xla_model as stock
 
-from torch_xla_cc import _C, _door
+from torch_xla_cc import _C, _channels, _door
 
 _DEFAULT_TIMEOUT_S = 600.0
 _GRACE_S = 5.0  # how long ranks that are told to stop may take
@@ -103,12 +103,14 @@ def _world(nprocs: int, timeout_s: float) -> Iterator[None]:
     runtime._WORLD_SIZE = None  # torch_xla remembers the world of one from before
     _C.forget_running_target()
     _C.ranks_start(nprocs, timeout_s)
+    _channels.mailboxes.timeout_s = timeout_s
     _door.open_door()
     try:
         yield
     finally:
         _door.close_door()
         _C.ranks_stop()
+        _channels.forget()
         torch_xla._XLAC._xla_set_replication_devices(before)
         runtime._WORLD_SIZE = None
         _C.forget_running_target()

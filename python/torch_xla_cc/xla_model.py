@@ -1,0 +1,317 @@
+"""The collectives of torch_xla.core.xla_model 2.9.0, lowered natively.
+
+Same names, arguments, defaults, list forms and `output=` forms, so `from torch_xla_cc import
+xla_model as xm` (or torch_xla_cc.install()) is all that a training loop needs. On top of those:
+defaults where torch_xla has none, the reduce kinds xor, average and premultiplied_sum, and channels
+that name their ranks.
+
+`pin_layout`, `channel_id` and `use_global_device_ids` are accepted and mean nothing: the layout is
+always pinned, and channels are a matter of the device kind. Results carry no gradient, as those of
+torch_xla.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch_xla
+
+from torch_xla_cc import _C, _channels
+from torch_xla_cc._buckets import buckets
+from torch_xla_cc._channels import Channel
+
+REDUCE_SUM = "sum"
+REDUCE_MUL = "mul"
+REDUCE_AND = "and"
+REDUCE_OR = "or"
+REDUCE_MIN = "min"
+REDUCE_MAX = "max"
+REDUCE_XOR = "xor"
+REDUCE_AVERAGE = "average"
+REDUCE_PREMULTIPLIED_SUM = "premultiplied_sum"
+
+Groups = Sequence[Sequence[int]] | None
+Tensors = torch.Tensor | list[torch.Tensor]
+
+_compiling = torch.compiler.is_dynamo_compiling
+
+
+def _operator(name: str, operands: Tensors, *fields: Any) -> Any:  # noqa: ANN401 (fields vary)
+    """The collective as an operator, which torch.compile can trace."""
+    op = getattr(torch.ops.xla_cc, name)
+    if isinstance(operands, torch.Tensor):
+        return op([operands], *fields)[0]
+    return op(list(operands), *fields)
+
+
+def _write(op: str, outputs: Tensors, results: Tensors) -> Any:  # noqa: ANN401 (as `outputs`)
+    """Put results into tensors that the caller gave, and return those."""
+    one = isinstance(results, torch.Tensor)
+    if one != isinstance(outputs, torch.Tensor):
+        kind = "a tensor" if one else "a list of tensors"
+        raise TypeError(
+            f"{op}: output is {type(outputs).__name__}, but it must be {kind} as the input"
+        )
+    targets = [outputs] if isinstance(outputs, torch.Tensor) else outputs
+    values = [results] if isinstance(results, torch.Tensor) else results
+    if len(targets) != len(values):
+        raise ValueError(
+            f"{op}: output has {len(targets)} tensors, but there are {len(values)} inputs. Give "
+            "one output for each"
+        )
+    for index, (target, value) in enumerate(zip(targets, values, strict=True)):
+        if target.shape != value.shape or target.dtype != value.dtype:
+            raise ValueError(
+                f"{op}: output {index} is {target.dtype} of shape {list(target.shape)}, but the "
+                f"result is {value.dtype} of shape {list(value.shape)}. Allocate it with that "
+                "shape and dtype, or leave output out"
+            )
+        if target.device != value.device:
+            raise ValueError(
+                f"{op}: output {index} is on {target.device}, but the result is on {value.device}"
+            )
+    with torch.no_grad():
+        for target, value in zip(targets, values, strict=True):
+            target.copy_(value)
+    return outputs
+
+
+def all_reduce(
+    reduce_type: str,
+    inputs: Tensors,
+    scale: float = 1.0,
+    groups: Groups = None,
+    pin_layout: bool = True,
+    *,
+    factor: float = 1.0,
+) -> Tensors:
+    """Reduce over the ranks of each group; every rank gets the result.
+
+    Args:
+      reduce_type: one of the REDUCE_ constants.
+      inputs: a tensor, whose reduction is returned; or a list, which is reduced in place.
+      scale: multiplies the result.
+      groups: lists of ranks, each rank in one; None for all ranks together.
+      factor: multiplies each rank's operand first; for REDUCE_PREMULTIPLIED_SUM.
+    """
+    if _compiling():
+        results = _operator("all_reduce", inputs, reduce_type, scale, factor, groups or [])
+    elif isinstance(inputs, torch.Tensor):
+        return _C.all_reduce(inputs, reduce_type, scale, factor, groups)  # type: ignore[no-any-return]
+    elif isinstance(inputs, (list, tuple)) and not inputs:
+        return inputs  # an optimizer without gradients
+    else:
+        results = _C.all_reduce(inputs, reduce_type, scale, factor, groups)
+    return results if isinstance(inputs, torch.Tensor) else _write("all_reduce", inputs, results)  # type: ignore[no-any-return]
+
+
+def all_gather(
+    value: Tensors,
+    dim: int = 0,
+    groups: Groups = None,
+    output: Tensors | None = None,
+    pin_layout: bool = True,
+    channel_id: int | None = None,
+    use_global_device_ids: bool | None = None,
+) -> Tensors:
+    """Concatenate the ranks' values along `dim`, in the order of the group.
+
+    Args:
+      value: a tensor, or a list of them, which travel in one instruction.
+      dim: the dimension to gather along; negative ones count from the end.
+      groups: lists of ranks, each rank in one, all of one size; None for all ranks together.
+      output: where to put the result: a tensor, or a list if `value` is one.
+    """
+    if _compiling():
+        results = _operator("all_gather", value, dim, groups or [])
+    elif isinstance(value, (list, tuple)) and not value:
+        results = []
+    else:
+        results = _C.all_gather(value, dim, groups)
+    return results if output is None else _write("all_gather", output, results)  # type: ignore[no-any-return]
+
+
+def reduce_scatter(
+    reduce_type: str,
+    input: Tensors,
+    scale: float = 1.0,
+    scatter_dim: int = 0,
+    shard_count: int | None = None,
+    groups: Groups = None,
+    output: Tensors | None = None,
+    pin_layout: bool = True,
+    channel_id: int | None = None,
+    use_global_device_ids: bool | None = None,
+    *,
+    factor: float = 1.0,
+) -> Tensors:
+    """Reduce over the ranks of each group; every rank gets its block of `scatter_dim`.
+
+    Args:
+      reduce_type: one of the REDUCE_ constants.
+      input: a tensor, or a list of them.
+      scale: multiplies the result.
+      scatter_dim: the dimension that is cut; its size must divide by the ranks of a group.
+      shard_count: the number of ranks of a group, if it is to be checked.
+      groups: lists of ranks, each rank in one, all of one size; None for all ranks together.
+      output: where to put the result: a tensor, or a list if `input` is one.
+      factor: multiplies each rank's operand first; for REDUCE_PREMULTIPLIED_SUM.
+    """
+    fields = (reduce_type, scale, factor, scatter_dim, shard_count)
+    if _compiling():
+        results = _operator("reduce_scatter", input, *fields, groups or [])
+    elif isinstance(input, (list, tuple)) and not input:
+        results = []
+    else:
+        results = _C.reduce_scatter(input, *fields, groups)
+    return results if output is None else _write("reduce_scatter", output, results)  # type: ignore[no-any-return]
+
+
+def _bucketized(
+    op: str, inputs: list[torch.Tensor], output: list[torch.Tensor] | None, cap_mb: float, call: Any  # noqa: ANN401
+) -> list[torch.Tensor]:
+    """`call(inputs, outputs)` on runs of the list."""
+    if not isinstance(inputs, (list, tuple)):
+        raise TypeError(
+            f"{op}: input_list is {type(inputs).__name__}, but it must be a list of tensors"
+        )
+    if output is not None and (not isinstance(output, list) or len(output) != len(inputs)):
+        raise ValueError(f"{op}: output must be a list of {len(inputs)} tensors, one for each input")
+    results: list[torch.Tensor] = []
+    for run in buckets(inputs, cap_mb):
+        results.extend(call(list(inputs[run]), None if output is None else output[run]))
+    return results
+
+
+def all_gather_bucketized(
+    input_list: list[torch.Tensor],
+    dim: int = 0,
+    groups: Groups = None,
+    output: list[torch.Tensor] | None = None,
+    pin_layout: bool = False,
+    bucket_cap_mb: float = 160,
+) -> list[torch.Tensor]:
+    """all_gather of a list, in instructions of about `bucket_cap_mb` MiB each."""
+    return _bucketized(
+        "all_gather_bucketized",
+        input_list,
+        output,
+        bucket_cap_mb,
+        lambda inputs, outputs: all_gather(inputs, dim, groups, outputs),
+    )
+
+
+def reduce_scatter_bucketized(
+    reduce_type: str,
+    input_list: list[torch.Tensor],
+    scale: float = 1.0,
+    scatter_dim: int = 0,
+    shard_count: int | None = None,
+    groups: Groups = None,
+    output: list[torch.Tensor] | None = None,
+    pin_layout: bool = False,
+    bucket_cap_mb: float = 160,
+) -> list[torch.Tensor]:
+    """reduce_scatter of a list, in instructions of about `bucket_cap_mb` MiB each."""
+    return _bucketized(
+        "reduce_scatter_bucketized",
+        input_list,
+        output,
+        bucket_cap_mb,
+        lambda inputs, outputs: reduce_scatter(
+            reduce_type, inputs, scale, scatter_dim, shard_count, groups, outputs
+        ),
+    )
+
+
+def all_to_all(
+    value: Tensors,
+    split_dimension: int,
+    concat_dimension: int,
+    split_count: int | None = None,
+    groups: Groups = None,
+    pin_layout: bool = True,
+) -> Tensors:
+    """Cut along `split_dimension`, send block i to member i, concatenate along `concat_dimension`.
+
+    Args:
+      value: a tensor, or a list of them.
+      split_dimension: its size must divide by the ranks of a group.
+      concat_dimension: may be the same.
+      split_count: the number of ranks of a group, if it is to be checked.
+      groups: lists of ranks, each rank in one, all of one size; None for all ranks together.
+    """
+    fields = (split_dimension, concat_dimension, split_count)
+    if _compiling():
+        return _operator("all_to_all", value, *fields, groups or [])  # type: ignore[no-any-return]
+    return _C.all_to_all(value, *fields, groups)  # type: ignore[no-any-return]
+
+
+def collective_permute(value: Tensors, pairs: Sequence[Sequence[int]]) -> Tensors:
+    """Send the value of each pair's source to its target; a rank that is no target gets zeros.
+
+    Args:
+      value: a tensor, or a list of them.
+      pairs: (source, target) ranks; each rank at most once as source and once as target.
+    """
+    if _compiling():
+        return _operator("collective_permute", value, [list(p) for p in pairs])  # type: ignore[no-any-return]
+    return _C.collective_permute(value, pairs)  # type: ignore[no-any-return]
+
+
+def collective_broadcast(
+    tensors: list[torch.Tensor],
+    root_ordinal: int = 0,
+    groups: Groups = None,
+    pin_layout: bool = True,
+) -> None:
+    """Overwrite the tensors, in place, with those of the root.
+
+    Args:
+      tensors: the tensors.
+      root_ordinal: the rank that has the values. With several groups, each gets those of its member
+        at the same position as this rank has in its own.
+      groups: lists of ranks, each rank in one; None for all ranks together.
+    """
+    if not isinstance(tensors, (list, tuple)):
+        raise TypeError(
+            f"collective_broadcast: tensors is {type(tensors).__name__}, but it must be a list"
+        )
+    if not tensors:
+        return
+    if _compiling():
+        results = _operator("collective_broadcast", tensors, root_ordinal, groups or [])
+    else:
+        results = _C.collective_broadcast(tensors, root_ordinal, groups)
+    _write("collective_broadcast", tensors, results)
+
+
+def send(value: torch.Tensor, channel_id: int | Channel) -> torch.Tensor:
+    """Send a tensor through a channel; returns it.
+
+    Args:
+      value: the tensor.
+      channel_id: a Channel, which names its ranks: every rank calls send and then recv on it, and
+        the two are one instruction. Or a bare id, between CPU devices only: the rank that calls
+        send and the rank that calls recv with the same id are partners, through the host.
+    """
+    return _channels.send(value, channel_id)
+
+
+def recv(
+    output: torch.Tensor | Sequence[int],
+    channel_id: int | Channel,
+    dtype: torch.dtype = torch.float32,
+) -> torch.Tensor:
+    """Receive a tensor from a channel; returns it. On a rank that is no target, zeros.
+
+    Args:
+      output: the shape, or a tensor of the shape, dtype and device to receive.
+      channel_id: as of send.
+      dtype: the dtype, if only a shape is given.
+    """
+    if not isinstance(output, torch.Tensor):
+        output = torch.empty(tuple(output), dtype=dtype, device=torch_xla.device())
+    return _channels.recv(output, channel_id)
