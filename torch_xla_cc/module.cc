@@ -216,6 +216,9 @@ py::dict LowerOnly(const std::vector<std::pair<int64_t, std::vector<int64_t>>>& 
   return out;
 }
 
+// Set while the door itself reads a tensor.
+thread_local bool inside_the_door = false;
+
 void BindRanks(py::module_& m) {
   m.def("ranks_start", [](int64_t world_size, double timeout_s) {
     if (world_size < 1) throw BadValue("ranks_start: world_size must be at least 1");
@@ -231,30 +234,40 @@ void BindRanks(py::module_& m) {
         [](int64_t rank, const std::string& message) { Ranks::Get().Fail(rank, message); });
   m.def("ranks_check", [](int64_t rank) { ThrowIf(Ranks::Get().TakeFailure(rank)); });
   m.def("ranks_pending", [](int64_t rank) { return Ranks::Get().HasPending(rank); });
-  // True if the ranks that go on together gave one hash: then one of them compiles first.
   m.def("ranks_meet", [](int64_t rank, const std::string& program_hash) {
     const Site site = CurrentSite();
-    Ranks::Agreement agreement;
     Failure failure;
     {
       const py::gil_scoped_release unlocked;
-      failure = Ranks::Get().Meet(rank, site, program_hash, &agreement);
+      failure = Ranks::Get().Meet(rank, site, program_hash);
     }
     if (failure) ResetToken(rank);
     ThrowIf(failure);
-    return agreement.same_program;
   });
+  m.def("ranks_dispatched", [](int64_t rank) { Ranks::Get().Dispatched(rank); });
   m.def("token", &Token);
   m.def("open_door", [](py::function before_read) {
     // Kept for good: kernels on other threads may still be in it when the door closes.
     auto* function = new py::function(std::move(before_read));
     OpenDoor([function](int64_t rank) {
-      if (!Ranks::Get().HasPending(rank)) return;
+      if (inside_the_door || !Ranks::Get().HasPending(rank)) return;
       const py::gil_scoped_acquire locked;
       (*function)(rank);
     });
   });
   m.def("close_door", &CloseDoor);
+  // Waits until the tensor's data is there, which is on its way. Nothing pending is run for it.
+  m.def("wait_for", [](const at::Tensor& tensor) {
+    const py::gil_scoped_release unlocked;
+    inside_the_door = true;
+    try {
+      tensor.cpu();
+    } catch (...) {
+      inside_the_door = false;
+      throw;
+    }
+    inside_the_door = false;
+  });
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 namespace xla_cc {
 namespace {
 
+Failure Stopped() { return {{{"the ranks were stopped", {}}}}; }
+
 std::string RankName(int64_t rank) { return "rank " + std::to_string(rank); }
 
 }  // namespace
@@ -56,26 +58,31 @@ bool Ranks::HasPending(int64_t rank) {
   return rank >= 0 && rank < static_cast<int64_t>(ranks_.size()) && !ranks_[rank].pending.empty();
 }
 
-Failure Ranks::Meet(int64_t rank, Site site, const std::string& program_hash,
-                    Agreement* agreement) {
+Failure Ranks::Meet(int64_t rank, Site site, const std::string& program_hash) {
   std::unique_lock<std::mutex> lock(mutex_);
   if (rank < 0 || rank >= static_cast<int64_t>(ranks_.size())) return {};
-  if (Failure failure = TakeFailureLocked(rank)) return failure;
   Rank& self = ranks_[rank];
+  const auto failed = [&] { return ranks_.empty() || (failure_ && !self.told); };
+  // Handing over a graph waits for the device, and the device for the collectives of the last one:
+  // no peer of those may be left behind.
+  changed_.wait(lock, [&] { return failed() || !self.batch || self.batch->to_dispatch == 0; });
+  if (ranks_.empty()) return Stopped();
+  if (Failure failure = TakeFailureLocked(rank)) return failure;
   if (self.pending.empty()) return {};
   self.waiting = true;
   self.waits_at = site;
   self.program_hash = program_hash;
   const uint64_t before = self.released;
-  Evaluate();
-  const auto done = [&] {
-    return ranks_.empty() || self.released != before || (failure_ && !self.told);
-  };
-  const bool in_time = changed_.wait_for(lock, timeout_, done);
-  if (ranks_.empty()) return {{{"the ranks were stopped", {}}}};
+  Evaluate(rank);
+  const bool in_time =
+      changed_.wait_for(lock, timeout_, [&] { return failed() || self.released != before; });
+  if (ranks_.empty()) return Stopped();
   if (self.released != before) {
-    *agreement = self.agreement;
-    return {};
+    const Batch& batch = *self.batch;
+    changed_.wait(lock, [&] {
+      return failed() || batch.leader < 0 || batch.leader == rank || batch.leader_dispatched;
+    });
+    return ranks_.empty() ? Stopped() : TakeFailureLocked(rank);
   }
   if (!in_time) {
     failure_ = Missing(rank);
@@ -86,12 +93,21 @@ Failure Ranks::Meet(int64_t rank, Site site, const std::string& program_hash,
   return TakeFailureLocked(rank);
 }
 
+void Ranks::Dispatched(int64_t rank) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (ranks_.empty() || !ranks_[rank].batch) return;
+  Batch& batch = *ranks_[rank].batch;
+  if (batch.to_dispatch > 0) --batch.to_dispatch;
+  if (batch.leader == rank) batch.leader_dispatched = true;
+  if (batch.leader == rank || batch.to_dispatch == 0) changed_.notify_all();
+}
+
 void Ranks::Finish(int64_t rank, Site site) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (ranks_.empty()) return;
   ranks_[rank].finished = true;
   ranks_[rank].waits_at = site;
-  Evaluate();
+  Evaluate(rank);
 }
 
 void Ranks::Fail(int64_t rank, const std::string& message) {
@@ -120,7 +136,7 @@ Failure Ranks::TakeFailureLocked(int64_t rank) {
   if (all) {
     failure_ = {};
     for (Rank& r : ranks_) r.told = false;
-    Evaluate();  // ranks that knew earlier may be waiting again
+    Evaluate(rank);  // ranks that knew earlier may be waiting again
   }
   return failure;
 }
@@ -137,19 +153,25 @@ bool Ranks::AllAlike() const {
   return true;
 }
 
-void Ranks::Release(const std::vector<int64_t>& ranks) {
-  Agreement agreement;
-  for (int64_t rank : ranks) {
-    agreement.same_program =
-        agreement.same_program && ranks_[rank].program_hash == ranks_[ranks[0]].program_hash;
+void Ranks::Release(const std::vector<int64_t>& ranks, int64_t caller) {
+  if (ranks.empty()) return;
+  const auto batch = std::make_shared<Batch>();
+  batch->to_dispatch = ranks.size();
+  const bool same_program = std::all_of(ranks.begin(), ranks.end(), [&](int64_t rank) {
+    return ranks_[rank].program_hash == ranks_[ranks[0]].program_hash;
+  });
+  if (same_program) {
+    // The caller need not be woken: it leads if it is one of them.
+    const bool leads = std::find(ranks.begin(), ranks.end(), caller) != ranks.end();
+    batch->leader = leads ? caller : ranks[0];
   }
   for (int64_t rank : ranks) {
     ranks_[rank].pending.clear();
     ranks_[rank].waiting = false;
-    ranks_[rank].agreement = agreement;
+    ranks_[rank].batch = batch;
     ++ranks_[rank].released;
   }
-  if (!ranks.empty()) changed_.notify_all();
+  if (batch->leader != caller) changed_.notify_all();
 }
 
 Ranks::ByGroup Ranks::PendingByGroup(int64_t rank) const {
@@ -161,12 +183,12 @@ Ranks::ByGroup Ranks::PendingByGroup(int64_t rank) const {
   return by_group;
 }
 
-void Ranks::Evaluate() {
+void Ranks::Evaluate(int64_t caller) {
   if (failure_) return;
   if (AllAlike()) {  // the usual step: nothing to look at one by one
     std::vector<int64_t> all(ranks_.size());
     for (size_t rank = 0; rank < all.size(); ++rank) all[rank] = static_cast<int64_t>(rank);
-    Release(all);
+    Release(all, caller);
     return;
   }
   std::map<int64_t, ByGroup> ready;
@@ -213,7 +235,7 @@ void Ranks::Evaluate() {
   if (failure_) {
     changed_.notify_all();
   } else {
-    Release(ranks);
+    Release(ranks, caller);
   }
 }
 

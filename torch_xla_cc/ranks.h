@@ -9,6 +9,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -42,13 +43,15 @@ class Ranks {
   Failure Issue(int64_t rank, PlanPtr plan, Site site);
   // Whether the rank has issued collectives that have not run.
   bool HasPending(int64_t rank);
-  // What Meet agreed on, for the ranks that it let go together.
-  struct Agreement {
-    bool same_program = true;  // all gave the same program_hash
-  };
-  // Waits until the rank's pending collectives can run, and forgets them. Call without the
-  // interpreter lock. `program_hash` is compared between the ranks that go on together.
-  Failure Meet(int64_t rank, Site site, const std::string& program_hash, Agreement* agreement);
+  // Waits until the rank may hand its graph to XLA, and forgets what was pending. Call without the
+  // interpreter lock.
+  //
+  // Ranks that gave one `program_hash` go one first, alone, and the others together when it has
+  // handed its graph over: it compiles, they find the program. Different programs go at once: one
+  // after the other, the first would wait in its collectives longer than XLA:CPU allows.
+  Failure Meet(int64_t rank, Site site, const std::string& program_hash);
+  // The rank has handed over the graph that it met for. To be called once after each Meet.
+  void Dispatched(int64_t rank);
   // This rank has returned from its function.
   void Finish(int64_t rank, Site site);
   // This rank has raised: the others shall stop.
@@ -61,6 +64,12 @@ class Ranks {
     PlanPtr plan;
     Site site;
   };
+  // Ranks that went on together.
+  struct Batch {
+    int64_t leader = -1;  // goes first; none if the programs differ
+    bool leader_dispatched = false;
+    size_t to_dispatch = 0;
+  };
   struct Rank {
     std::vector<Issued> pending;
     Issued last;
@@ -70,15 +79,15 @@ class Ranks {
     uint64_t released = 0;
     Site waits_at;
     std::string program_hash;
-    Agreement agreement;
+    std::shared_ptr<Batch> batch;  // the last one
   };
   // The pending collectives of a rank, by the group that it is in, in order.
   using ByGroup = std::map<std::vector<int64_t>, std::vector<const Issued*>>;
 
   // All of these with mutex_ held.
-  void Evaluate();
+  void Evaluate(int64_t caller);
   bool AllAlike() const;
-  void Release(const std::vector<int64_t>& ranks);
+  void Release(const std::vector<int64_t>& ranks, int64_t caller);
   ByGroup PendingByGroup(int64_t rank) const;
   Failure Compare(int64_t a, int64_t b, const std::vector<int64_t>& group, const ByGroup& of_a,
                   const ByGroup& of_b) const;

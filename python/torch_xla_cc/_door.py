@@ -29,8 +29,11 @@ _READERS = (
     "_on_ready_callback",
 )
 
-# One rank at a time looks its program up and, if it is new, compiles it: the others then find it.
+# One rank at a time looks up a program without collectives and, if it is new, compiles it: the others
+# then find it. Programs with collectives are ordered in torch_xla_cc/ranks.h.
 _dispatch = threading.Lock()
+# The token of the last collective that each rank has handed over and not waited for.
+_running: dict[int, torch.Tensor] = {}
 _originals: dict[str, Callable[..., Any]] = {}
 
 
@@ -39,17 +42,47 @@ def _rank_of(device: str) -> int:
 
 
 def _meet(rank: int) -> bool:
-    """Wait until the pending collectives of this rank can run; whether all ranks run one program.
+    """Wait until this rank may hand over its graph; whether there are collectives in it.
 
     Raises RanksDisagree. The graph that cannot run is thrown away then: a later step shall not.
     """
-    token = _C.token(rank)
-    program = torch_xla._XLAC._get_graph_hash([token]).hex() if token is not None else ""
+    pending = _C.ranks_pending(rank)
+    program = b""
+    if pending:
+        # The hash waits for the device with the interpreter lock held, which peers need to come.
+        _wait_for_collectives(rank)
+        program = torch_xla._XLAC._get_graph_hash([_C.token(rank)])
     try:
-        return bool(_C.ranks_meet(rank, program))
+        _C.ranks_meet(rank, program)
     except _C.RanksDisagree:
         torch_xla._XLAC._clear_pending_irs(f"xla:{rank}")
         raise
+    return bool(pending)
+
+
+def _wait_for_collectives(rank: int) -> None:
+    """Wait for the collectives that were handed over, without holding any lock meanwhile.
+
+    Every collective passes the token on, so the last one's is there when all are done.
+    """
+    token = _running.pop(rank, None)
+    if token is not None:
+        _C.wait_for(token)
+
+
+def _wait(rank: int) -> None:
+    """Wait until the device of this rank has done all that was handed to it.
+
+    torch_xla's own wait holds a lock that every rank needs to start its graph: a rank that waited
+    there for a collective would keep its peers from it.
+    """
+    _wait_for_collectives(rank)
+    _originals["_xla_wait_device_ops"]([f"CPU:{rank}"])
+
+
+def _wait_device_ops(devices: list[str] | None = None) -> None:
+    """`_XLAC._xla_wait_device_ops`: of a rank's own device."""
+    _wait(_rank_of(""))
 
 
 def _step_marker(
@@ -57,20 +90,20 @@ def _step_marker(
 ) -> None:
     """`_XLAC._xla_step_marker`, after meeting the other ranks."""
     rank = _rank_of(device)
-    one_program = _meet(rank) if _C.ranks_pending(rank) else True
-    real = [f"CPU:{rank}"]
-    # Outside the lock: its holder must not wait for a collective whose peers wait for the lock.
-    torch_xla._XLAC._xla_wait_device_ops(real)
     mark = _originals["_xla_step_marker"]
-    if one_program:
+    if _meet(rank):
+        try:
+            mark(device, devices or [], wait=False, reset_scope=reset_scope)
+        except BaseException as error:
+            _C.ranks_fail(rank, f"rank {rank} could not run its graph: {error}")
+            raise
+        _running[rank] = _C.token(rank)
+        _C.ranks_dispatched(rank)
+    else:
         with _dispatch:
             mark(device, devices or [], wait=False, reset_scope=reset_scope)
-    else:
-        # Different programs compile side by side: one after the other, the first of them would
-        # wait in its collectives longer than XLA:CPU allows.
-        mark(device, devices or [], wait=False, reset_scope=reset_scope)
     if wait:
-        torch_xla._XLAC._xla_wait_device_ops(real)
+        _wait(rank)
 
 
 def _before_read(rank: int) -> None:
@@ -110,6 +143,7 @@ def open_door() -> None:
     """Put the door in place."""
     replacements: dict[str, Callable[..., Any]] = {name: _reader(name) for name in _READERS}
     replacements["_xla_step_marker"] = _step_marker
+    replacements["_xla_wait_device_ops"] = _wait_device_ops
     replacements["_set_use_eager_mode"] = _set_use_eager_mode
     for name, function in replacements.items():
         _originals[name] = getattr(torch_xla._XLAC, name)
@@ -123,6 +157,7 @@ def close_door() -> None:
     for name, function in _originals.items():
         setattr(torch_xla._XLAC, name, function)
     _originals.clear()
+    _running.clear()
 
 
 def default_rank() -> int:
