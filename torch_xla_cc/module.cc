@@ -161,7 +161,7 @@ void BindLowering(py::module_& m) {
   });
   m.def("forget_running_target", [] { SetRunningTarget(std::nullopt); });
   m.def("set_debug", &SetDebug);
-  m.def("set_package_folder", &SetPackageFolder);
+  m.def("set_folders", &SetFolders);
   m.def("set_python_functions", [](py::object computation_from_module, py::object user_computation,
                                    py::object running_target, py::object first_token) {
     SetPythonFunctions({std::move(computation_from_module), std::move(user_computation),
@@ -234,7 +234,9 @@ void BindRanks(py::module_& m) {
         [](int64_t rank, const std::string& message) { Ranks::Get().Fail(rank, message); });
   m.def("ranks_check", [](int64_t rank) { ThrowIf(Ranks::Get().TakeFailure(rank)); });
   m.def("ranks_pending", [](int64_t rank) { return Ranks::Get().HasPending(rank); });
-  m.def("ranks_meet", [](int64_t rank, const std::string& program_hash) {
+  // Meets, and hands the graph over by calling `run`. One call, so that no asynchronous exception
+  // (ctrl-C, launch stopping the ranks) comes between: the peers are in their collectives by then.
+  m.def("ranks_meet", [](int64_t rank, const std::string& program_hash, const py::object& run) {
     const Site site = CurrentSite();
     Failure failure;
     {
@@ -243,8 +245,15 @@ void BindRanks(py::module_& m) {
     }
     if (failure) ResetToken(rank);
     ThrowIf(failure);
+    try {
+      run();
+    } catch (py::error_already_set& error) {
+      Ranks::Get().Fail(rank, "rank " + std::to_string(rank) + " could not run its graph: " +
+                                  error.what());
+      throw;
+    }
+    Ranks::Get().Dispatched(rank);
   });
-  m.def("ranks_dispatched", [](int64_t rank) { Ranks::Get().Dispatched(rank); });
   m.def("token", &Token);
   m.def("open_door", [](py::function before_read) {
     // Kept for good: kernels on other threads may still be in it when the door closes.

@@ -78,11 +78,14 @@ Failure Ranks::Meet(int64_t rank, Site site, const std::string& program_hash) {
       changed_.wait_for(lock, timeout_, [&] { return failed() || self.released != before; });
   if (ranks_.empty()) return Stopped();
   if (self.released != before) {
-    const Batch& batch = *self.batch;
+    // From here on it must go on, whatever fails elsewhere: its peers are in their collectives.
+    const std::shared_ptr<Batch> batch = self.batch;
     changed_.wait(lock, [&] {
-      return failed() || batch.leader < 0 || batch.leader == rank || batch.leader_dispatched;
+      return ranks_.empty() || batch->leader < 0 || batch->leader == rank ||
+             batch->leader_dispatched || batch->leader_failed;
     });
-    return ranks_.empty() ? Stopped() : TakeFailureLocked(rank);
+    if (ranks_.empty()) return Stopped();
+    return batch->leader_failed ? TakeFailureLocked(rank) : Failure();
   }
   if (!in_time) {
     failure_ = Missing(rank);
@@ -115,6 +118,9 @@ void Ranks::Fail(int64_t rank, const std::string& message) {
   if (ranks_.empty()) return;
   ranks_[rank].finished = true;
   ranks_[rank].pending.clear();
+  if (ranks_[rank].batch && ranks_[rank].batch->leader == rank) {
+    ranks_[rank].batch->leader_failed = !ranks_[rank].batch->leader_dispatched;
+  }
   // The first failure is the cause; what follows from it is not reported over it.
   if (!failure_) failure_ = {{{message, {}}}};
   changed_.notify_all();
@@ -195,48 +201,79 @@ void Ranks::Evaluate(int64_t caller) {
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     if (ranks_[rank].waiting) ready[rank] = PendingByGroup(rank);
   }
-  // Two ranks that wait cannot issue anything more, so what differs between them now differs for
-  // good; the same with a rank that has ended.
-  for (const auto& [rank, groups] : ready) {
-    for (const auto& [group, issued] : groups) {
+  failure_ = FindMismatch(ready);
+  // A rank goes on if all its peers do, with as many calls: take away those that miss one until
+  // nothing changes.
+  const auto misses_one = [&](const auto& rank_and_groups) {
+    for (const auto& [group, issued] : rank_and_groups.second) {
       for (int64_t peer : group) {
         const auto found = ready.find(peer);
-        if (found != ready.end()) {
-          failure_ = Compare(rank, peer, group, groups, found->second);
-        } else if (ranks_[peer].finished) {
-          failure_ = {{{RankName(rank) + " waits with " + issued[0]->plan->lowered.name + " at ",
-                        issued[0]->site},
-                       {", and " + RankName(peer) + " of its group [" + hlo::ToString(group) +
-                            "] has ended without calling it",
-                        {}}}};
-        }
-        if (failure_) {
-          changed_.notify_all();
-          return;
-        }
+        if (found == ready.end()) return true;
+        const auto theirs = found->second.find(group);
+        if (theirs == found->second.end() || theirs->second.size() != issued.size()) return true;
       }
     }
-  }
-  // A rank goes on if all its peers do: take away those that miss one until nothing changes.
-  for (bool changed = true; changed;) {
+    return false;
+  };
+  for (bool changed = !failure_; changed;) {
     changed = false;
     for (auto at = ready.begin(); at != ready.end();) {
-      const bool misses_one = std::any_of(at->second.begin(), at->second.end(), [&](const auto& g) {
-        return std::any_of(g.first.begin(), g.first.end(),
-                           [&](int64_t peer) { return ready.count(peer) == 0; });
-      });
-      changed = changed || misses_one;
-      at = misses_one ? ready.erase(at) : std::next(at);
+      const bool gone = misses_one(*at);
+      changed = changed || gone;
+      at = gone ? ready.erase(at) : std::next(at);
     }
   }
   std::vector<int64_t> ranks;
   for (const auto& [rank, groups] : ready) ranks.push_back(rank);
-  failure_ = Deadlock(ranks);
+  if (!failure_) failure_ = ranks.empty() ? NobodyGoesOn() : Deadlock(ranks);
   if (failure_) {
     changed_.notify_all();
   } else {
     Release(ranks, caller);
   }
+}
+
+// What differs now between ranks that wait for each other, or for one that has ended, differs for
+// good.
+Failure Ranks::FindMismatch(const std::map<int64_t, ByGroup>& waiting) const {
+  for (const auto& [rank, groups] : waiting) {
+    for (const auto& [group, issued] : groups) {
+      for (int64_t peer : group) {
+        Failure failure;
+        const auto found = waiting.find(peer);
+        if (found != waiting.end()) {
+          failure = Compare(rank, peer, group, groups, found->second);
+        } else if (ranks_[peer].finished) {
+          failure = {{{RankName(rank) + " waits with " + issued[0]->plan->lowered.name + " at ",
+                       issued[0]->site},
+                      {", and " + RankName(peer) + " of its group [" + hlo::ToString(group) +
+                           "] has ended without calling it",
+                       {}}}};
+        }
+        if (failure) return failure;
+      }
+    }
+  }
+  return {};
+}
+
+// All ranks that still run wait, and none can go on.
+Failure Ranks::NobodyGoesOn() const {
+  Failure failure;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (ranks_[rank].finished) continue;
+    if (!ranks_[rank].waiting) return {};
+    const Issued& first = ranks_[rank].pending[0];
+    failure.parts.push_back({(failure ? "; " : "every rank waits for another: ") +
+                                 RankName(static_cast<int64_t>(rank)) + " with " +
+                                 first.plan->lowered.name + " at ",
+                             first.site});
+  }
+  if (failure) {
+    failure.parts.push_back(
+        {". Every rank of a group must make the same calls before it runs its graph", {}});
+  }
+  return failure;
 }
 
 // Calls that agree within each group can still wait for each other in a circle across groups. Plays
@@ -303,15 +340,14 @@ Failure Ranks::Compare(int64_t a, int64_t b, const std::vector<int64_t>& group, 
               "shapes",
               {}}}};
   }
-  if (list_a.size() == list_b.size()) return {};
-  const bool a_has_more = list_a.size() > list_b.size();
-  const auto& longer = a_has_more ? list_a : list_b;
-  const int64_t with = a_has_more ? a : b;
-  const int64_t without = a_has_more ? b : a;
-  const Issued& extra = *longer[std::min(list_a.size(), list_b.size())];
-  return {{{RankName(with) + " calls " + extra.plan->lowered.name + where + " at ", extra.site},
-           {", and " + RankName(without) + " runs its graph without it at ",
-            ranks_[without].waits_at},
+  // A rank that waits with fewer calls may yet make the others, if it can go on without the first.
+  const bool b_needs_a = std::any_of(of_b.begin(), of_b.end(), [&](const auto& other) {
+    return std::find(other.first.begin(), other.first.end(), a) != other.first.end();
+  });
+  if (list_a.size() <= list_b.size() || !b_needs_a) return {};
+  const Issued& extra = *list_a[list_b.size()];
+  return {{{RankName(a) + " calls " + extra.plan->lowered.name + where + " at ", extra.site},
+           {", and " + RankName(b) + " runs its graph without it at ", ranks_[b].waits_at},
            {". The ranks of a group must run their graphs (torch_xla.sync, .item(), .cpu(), print) "
             "after the same collectives",
             {}}}};

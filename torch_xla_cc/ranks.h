@@ -68,6 +68,7 @@ class Ranks {
   struct Batch {
     int64_t leader = -1;  // goes first; none if the programs differ
     bool leader_dispatched = false;
+    bool leader_failed = false;
     size_t to_dispatch = 0;
   };
   struct Rank {
@@ -89,8 +90,10 @@ class Ranks {
   bool AllAlike() const;
   void Release(const std::vector<int64_t>& ranks, int64_t caller);
   ByGroup PendingByGroup(int64_t rank) const;
+  Failure FindMismatch(const std::map<int64_t, ByGroup>& waiting) const;
   Failure Compare(int64_t a, int64_t b, const std::vector<int64_t>& group, const ByGroup& of_a,
                   const ByGroup& of_b) const;
+  Failure NobodyGoesOn() const;
   Failure Deadlock(const std::vector<int64_t>& ranks) const;
   Failure Missing(int64_t rank) const;
   Failure TakeFailureLocked(int64_t rank);

@@ -2,34 +2,56 @@
 
 #include <frameobject.h>
 
+#include <cstring>
 #include <unordered_map>
 
 namespace xla_cc {
 namespace {
 
-std::string& PackageFolder() {
-  static std::string folder;
-  return folder;
+enum class Owner { kUser, kTorchXla, kOurs };
+
+struct Folders {
+  std::string ours;
+  std::string torch_xla;
+};
+
+Folders& TheFolders() {
+  static auto* folders = new Folders;
+  return *folders;
 }
 
-// Whether a code object is ours; keeps it alive. The interpreter lock guards the map.
-bool IsOurs(PyCodeObject* code) {
-  static auto* known = new std::unordered_map<PyCodeObject*, bool>;
+bool Under(const char* file, const std::string& folder) {
+  return file != nullptr && !folder.empty() && std::strncmp(file, folder.data(), folder.size()) == 0;
+}
+
+// Whose a code object is; keeps it alive. The interpreter lock guards the map.
+Owner OwnerOf(PyCodeObject* code) {
+  static auto* known = new std::unordered_map<PyCodeObject*, Owner>;
   const auto found = known->find(code);
   if (found != known->end()) return found->second;
   const char* file = PyUnicode_AsUTF8(code->co_filename);
   if (file == nullptr) PyErr_Clear();
-  const std::string& folder = PackageFolder();
-  const bool ours =
-      file != nullptr && !folder.empty() && std::string(file).compare(0, folder.size(), folder) == 0;
+  const Owner owner = Under(file, TheFolders().ours)        ? Owner::kOurs
+                      : Under(file, TheFolders().torch_xla) ? Owner::kTorchXla
+                                                            : Owner::kUser;
   Py_INCREF(code);
-  (*known)[code] = ours;
-  return ours;
+  (*known)[code] = owner;
+  return owner;
+}
+
+int InstructionOf(PyFrameObject* frame) {
+#if PY_VERSION_HEX >= 0x030B0000
+  return PyFrame_GetLasti(frame);
+#else
+  return frame->f_lasti * 2;
+#endif
 }
 
 }  // namespace
 
-void SetPackageFolder(const std::string& folder) { PackageFolder() = folder; }
+void SetFolders(const std::string& ours, const std::string& torch_xla) {
+  TheFolders() = {ours, torch_xla};
+}
 
 Site CurrentSite() {
   Site site;
@@ -37,19 +59,12 @@ Site CurrentSite() {
   Py_XINCREF(frame);
   while (frame != nullptr) {
     PyCodeObject* code = PyFrame_GetCode(frame);
-    const bool ours = IsOurs(code);
-    Py_DECREF(code);  // kept by IsOurs
-    if (!ours) {
-      site.code = code;
-#if PY_VERSION_HEX >= 0x030B0000
-      site.instruction = PyFrame_GetLasti(frame);
-#else
-      site.instruction = frame->f_lasti * 2;
-#endif
-      Py_DECREF(frame);
-      return site;
+    const Owner owner = OwnerOf(code);
+    Py_DECREF(code);  // kept by OwnerOf
+    if (owner == Owner::kUser || (owner == Owner::kTorchXla && site.code == nullptr)) {
+      site = {code, InstructionOf(frame)};
     }
-    PyFrameObject* back = PyFrame_GetBack(frame);
+    PyFrameObject* back = owner == Owner::kUser ? nullptr : PyFrame_GetBack(frame);
     Py_DECREF(frame);
     frame = back;
   }

@@ -17,14 +17,14 @@ struct Site {
   int instruction = 0;
 };
 
-// The innermost Python frame outside this package. Needs the interpreter lock; no site if there is
-// no Python caller (the backward pass on autograd's own threads).
+// The innermost Python frame outside of this package, and of torch_xla if there is one. Needs the
+// interpreter lock; no site if there is no Python caller.
 Site CurrentSite();
 // File and line. Needs the interpreter lock.
 CallSite Resolve(const Site& site);
 std::string ToString(const CallSite& site);
 
-// Frames whose code lies under this folder are ours.
-void SetPackageFolder(const std::string& folder);
+// The folders of this package and of torch_xla.
+void SetFolders(const std::string& ours, const std::string& torch_xla);
 
 }  // namespace xla_cc

@@ -35,7 +35,7 @@ from torch_xla_cc._recording import Call, record
 from torch_xla_cc._targets import lowering_for
 from torch_xla_cc._versions import UnsupportedVersion
 
-_C.set_package_folder(f"{_Path(__file__).parent}/")
+_C.set_folders(f"{_Path(__file__).parent}/", f"{_Path(torch_xla.__file__).parent}/")
 _C.set_python_functions(
     torch_xla._XLAC._xla_op_computation_from_module_proto,
     torch_xla._XLAC._xla_user_computation,

@@ -8,6 +8,7 @@ are raised, and ranks that made the same program compile it once.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -41,23 +42,12 @@ def _rank_of(device: str) -> int:
     return int((device or torch_xla._XLAC._xla_get_default_device()).rpartition(":")[2])
 
 
-def _meet(rank: int) -> bool:
-    """Wait until this rank may hand over its graph; whether there are collectives in it.
-
-    Raises RanksDisagree. The graph that cannot run is thrown away then: a later step shall not.
-    """
-    pending = _C.ranks_pending(rank)
-    program = b""
-    if pending:
-        # The hash waits for the device with the interpreter lock held, which peers need to come.
-        _wait_for_collectives(rank)
-        program = torch_xla._XLAC._get_graph_hash([_C.token(rank)])
-    try:
-        _C.ranks_meet(rank, program)
-    except _C.RanksDisagree:
-        torch_xla._XLAC._clear_pending_irs(f"xla:{rank}")
-        raise
-    return bool(pending)
+def _program_hash(rank: int) -> bytes:
+    """Equal for ranks that traced the same graph, as far as collectives depend on it."""
+    # The hash waits for the device with the interpreter lock held, which peers need to come.
+    _wait_for_collectives(rank)
+    hashed: bytes = torch_xla._XLAC._get_graph_hash([_C.token(rank)])
+    return hashed
 
 
 def _wait_for_collectives(rank: int) -> None:
@@ -88,20 +78,26 @@ def _wait_device_ops(devices: list[str] | None = None) -> None:
 def _step_marker(
     device: str = "", devices: list[str] | None = None, wait: bool = True, reset_scope: bool = True
 ) -> None:
-    """`_XLAC._xla_step_marker`, after meeting the other ranks."""
+    """`_XLAC._xla_step_marker`, after meeting the other ranks. Raises RanksDisagree."""
     rank = _rank_of(device)
-    mark = _originals["_xla_step_marker"]
-    if _meet(rank):
-        try:
-            mark(device, devices or [], wait=False, reset_scope=reset_scope)
-        except BaseException as error:
-            _C.ranks_fail(rank, f"rank {rank} could not run its graph: {error}")
-            raise
-        _running[rank] = _C.token(rank)
-        _C.ranks_dispatched(rank)
-    else:
-        with _dispatch:
-            mark(device, devices or [], wait=False, reset_scope=reset_scope)
+    run = functools.partial(
+        _originals["_xla_step_marker"],
+        device,
+        devices or [],
+        wait=False,
+        reset_scope=reset_scope,
+    )
+    try:
+        if _C.ranks_pending(rank):
+            _C.ranks_meet(rank, _program_hash(rank), run)
+            _running[rank] = _C.token(rank)
+        else:
+            with _dispatch:
+                _C.ranks_meet(rank, b"", run)
+    except _C.RanksDisagree:
+        # A graph that cannot run is thrown away: a later step shall not run it.
+        torch_xla._XLAC._clear_pending_irs(f"xla:{rank}")
+        raise
     if wait:
         _wait(rank)
 

@@ -1,0 +1,146 @@
+// What the tests of lowering/ share: targets, shapes, and calls to sweep over.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "lowering/lower.h"
+
+namespace xla_cc {
+
+using Lists = std::vector<std::vector<int64_t>>;
+using Dims = std::vector<int64_t>;
+
+inline const std::vector<hlo::ElementType> kAllTypes = {
+#define TYPE(enumerator, number, name, bits, type_class) hlo::ElementType::enumerator,
+    XLA_CC_ELEMENT_TYPES(TYPE)
+#undef TYPE
+};
+
+inline const std::vector<ReduceKind> kAllReduceKinds = {
+#define REDUCE(enumerator, name, opcode) ReduceKind::enumerator,
+    XLA_CC_REDUCE_KINDS(REDUCE)
+#undef REDUCE
+};
+
+inline const std::vector<Op> kAllOps = {
+#define COLLECTIVE(Type, name) Op::k##Type,
+#include "lowering/collectives.def"
+#undef COLLECTIVE
+};
+
+inline Target TargetOf(const std::string& name, int64_t world_size = 0) {
+  const Result<Target> target = ParseTarget(name, world_size);
+  EXPECT_TRUE(target.ok()) << name;
+  return target.ok() ? target.value() : Target();
+}
+
+inline Target Cpu4() { return TargetOf("cpu", 4); }
+inline Target Tpu8() { return TargetOf("tpu:v5e:2x4"); }
+inline Target Gpu8() { return TargetOf("gpu:h100x8"); }
+
+inline hlo::Shape F32(const Dims& dims) { return {hlo::ElementType::kF32, dims}; }
+inline hlo::Shape S32(const Dims& dims) { return {hlo::ElementType::kS32, dims}; }
+
+// The error of a call that must be refused.
+template <class T>
+std::string MessageOf(const Result<T>& result) {
+  EXPECT_FALSE(result.ok()) << "was not refused";
+  return result.ok() ? "" : result.status().message();
+}
+
+// What a call that must not be refused becomes.
+inline Lowered MustLower(const Collective& collective, const std::vector<hlo::Shape>& operands,
+                         const Target& target, const CallSite& site = {}) {
+  const Result<Lowered> lowered = Lower(collective, operands, target, site);
+  EXPECT_TRUE(lowered.ok()) << lowered.status().message();
+  return lowered.ok() ? lowered.value() : Lowered();
+}
+
+inline std::string Join(const std::vector<std::string>& parts, const std::string& comma = " ") {
+  std::string out;
+  for (const std::string& part : parts) out += (out.empty() ? "" : comma) + part;
+  return out;
+}
+
+inline std::string ToString(const std::vector<hlo::Shape>& shapes) {
+  std::vector<std::string> parts;
+  for (const hlo::Shape& shape : shapes) parts.push_back(shape.ToString());
+  return Join(parts);
+}
+
+// A call, with the type of its first operand left to the test.
+struct Sample {
+  std::string name;
+  Collective collective;
+  Dims dims;
+};
+
+// The pairs of a ring, which form a permutation; the last is left out where it need not.
+inline Pairs Ring(int64_t world_size, bool closed = true) {
+  Pairs pairs;
+  for (int64_t rank = 0; rank < world_size; ++rank) pairs.push_back({rank, (rank + 1) % world_size});
+  if (!closed) pairs.pop_back();
+  return pairs;
+}
+
+// The groups of a world of an even number of ranks, in each form that there is.
+inline std::vector<Groups> UniformGroups(int64_t world_size) {
+  const int64_t half = world_size / 2;
+  Lists blocks(2), strided(half), mirrored(half), alone;
+  for (int64_t rank = 0; rank < world_size; ++rank) {
+    blocks[rank / half].push_back(rank);
+    strided[rank % half].push_back(rank);
+    alone.push_back({rank});
+    if (rank < half) mirrored[rank] = {world_size - 1 - rank, rank};
+  }
+  return {Groups(), Groups(blocks), Groups(strided), Groups(mirrored), Groups(alone)};
+}
+
+// Unequal groups: all ranks but the last, and the last.
+inline Groups UnequalGroups(int64_t world_size) {
+  Lists lists(2);
+  for (int64_t rank = 0; rank < world_size; ++rank) {
+    lists[rank + 1 < world_size ? 0 : 1].push_back(rank);
+  }
+  return Groups(lists);
+}
+
+// One call of every op in every form of groups, pairs and reduction that it has.
+inline std::vector<Sample> Samples(int64_t world_size) {
+  const Dims cube = {world_size, 2 * world_size, 3};
+  std::vector<Sample> samples = {
+      {"permute", CollectivePermute{Ring(world_size)}, cube},
+      {"permute_part", CollectivePermute{Ring(world_size, false)}, cube},
+      {"permute_none", CollectivePermute{}, cube},
+      {"send", Send{7, Ring(world_size, false)}, cube},
+      {"recv", Recv{7, Ring(world_size, false)}, cube},
+      {"gather_scalar", AllGather{}, {}},
+      {"reduce_scalar", AllReduce{}, {}},
+      {"broadcast_unequal", CollectiveBroadcast{0, UnequalGroups(world_size)}, cube},
+  };
+  for (const ReduceKind kind : kAllReduceKinds) {
+    const double factor = kind == ReduceKind::kPremultipliedSum ? 3 : 1;
+    samples.push_back({"reduce_" + Name(kind), AllReduce{{kind, 1, factor}, {}}, cube});
+    samples.push_back(
+        {"reduce_unequal_" + Name(kind), AllReduce{{kind, 1, factor}, UnequalGroups(world_size)},
+         cube});
+    samples.push_back({"scatter_" + Name(kind), ReduceScatter{{kind, 1, factor}, 0, {}, {}}, cube});
+  }
+  int form = 0;
+  for (const Groups& groups : UniformGroups(world_size)) {
+    const std::string suffix = std::to_string(form++);
+    samples.push_back({"gather_" + suffix, AllGather{1, groups}, cube});
+    samples.push_back({"reduce_" + suffix, AllReduce{{}, groups}, cube});
+    samples.push_back({"scatter_" + suffix, ReduceScatter{{}, 1, {}, groups}, cube});
+    samples.push_back({"exchange_" + suffix, AllToAll{1, 1, {}, groups}, cube});
+    samples.push_back({"exchange_up_" + suffix, AllToAll{0, 2, {}, groups}, cube});
+    samples.push_back({"exchange_down_" + suffix, AllToAll{1, 0, {}, groups}, cube});
+    samples.push_back({"broadcast_" + suffix, CollectiveBroadcast{1, groups}, cube});
+  }
+  return samples;
+}
+
+}  // namespace xla_cc

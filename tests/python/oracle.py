@@ -1,0 +1,262 @@
+"""What each collective means, in plain NumPy, over a list of arrays: one a rank.
+
+A Case is one call that every rank makes; `meaning` says what the ranks shall get and `issue` makes
+the call on a rank. Arguments are named as in torch_xla_cc.xla_model. `put` and `take` carry arrays
+to a device and back, bit by bit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+import torch_xla
+
+from torch_xla_cc import Channel
+from torch_xla_cc import xla_model as xm
+
+Arrays = list[np.ndarray]  # by rank
+Groups = Sequence[Sequence[int]] | None
+
+# By HLO's name.
+DTYPES: dict[str, tuple[Any, torch.dtype]] = {
+    "pred": (np.bool_, torch.bool),
+    "s8": (np.int8, torch.int8),
+    "s16": (np.int16, torch.int16),
+    "s32": (np.int32, torch.int32),
+    "s64": (np.int64, torch.int64),
+    "u8": (np.uint8, torch.uint8),
+    "u16": (np.uint16, torch.uint16),
+    "u32": (np.uint32, torch.uint32),
+    "u64": (np.uint64, torch.uint64),
+    "f16": (np.float16, torch.float16),
+    "bf16": (ml_dtypes.bfloat16, torch.bfloat16),
+    "f32": (np.float32, torch.float32),
+    "f64": (np.float64, torch.float64),
+    "c64": (np.complex64, torch.complex64),
+    "c128": (np.complex128, torch.complex128),
+    "f8e4m3fn": (ml_dtypes.float8_e4m3fn, torch.float8_e4m3fn),
+    "f8e5m2": (ml_dtypes.float8_e5m2, torch.float8_e5m2),
+}
+_TORCH = {np.dtype(array): tensor for array, tensor in DTYPES.values()}
+_NUMPY = {tensor: np.dtype(array) for array, tensor in DTYPES.values()}
+
+INTEGERS = ("s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64")
+COMPLEX = ("c64", "c128")
+FLOATS = ("f16", "bf16", "f32", "f64", "f8e4m3fn", "f8e5m2")
+BITWISE = ("and", "or", "xor")
+
+
+def numpy_dtype(name: str) -> np.dtype:
+    return np.dtype(DTYPES[name][0])
+
+
+def reduce_kinds(name: str) -> list[str]:
+    """The kinds that a dtype has."""
+    kinds = ["sum", "mul"]
+    if name not in COMPLEX:
+        kinds += ["min", "max"]
+    if name not in COMPLEX and name not in FLOATS:
+        kinds += BITWISE
+    if name != "pred":
+        kinds += ["average", "premultiplied_sum"]
+    return kinds
+
+
+# To a device and back.
+
+
+def to_torch(array: np.ndarray) -> torch.Tensor:
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if not flat.size:
+        return torch.empty(array.shape, dtype=_TORCH[array.dtype])
+    tensor = torch.from_numpy(flat.view(np.uint8).copy()).view(_TORCH[array.dtype])
+    return tensor.reshape(array.shape)
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return flat.view(_NUMPY[tensor.dtype]).reshape(tuple(tensor.shape)).copy()
+
+
+def put(array: np.ndarray) -> torch.Tensor:
+    """The array as a tensor on this rank's device."""
+    if array.dtype == np.complex128:
+        # torch_xla 2.9 drops the imaginary part of this dtype in transfers, both ways.
+        return torch.complex(put(array.real.copy()), put(array.imag.copy()))
+    return to_torch(array).to(torch_xla.device())
+
+
+def take(tensor: torch.Tensor) -> np.ndarray:
+    """The tensor's value."""
+    if tensor.dtype == torch.complex128:
+        value = np.empty(tuple(tensor.shape), np.complex128)
+        value.real, value.imag = take(torch.real(tensor)), take(torch.imag(tensor))
+        return value
+    return to_numpy(tensor.cpu())
+
+
+# The collectives.
+
+
+def _by_group(xs: Arrays, groups: Groups, f: Callable[[Arrays], Arrays]) -> Arrays:
+    """f(the arrays of a group) -> those of its members, for every group."""
+    results: Arrays = list(xs)
+    for group in groups or [range(len(xs))]:
+        for rank, result in zip(group, f([xs[rank] for rank in group]), strict=True):
+            results[rank] = result
+    return results
+
+
+def all_gather(xs: Arrays, dim: int = 0, groups: Groups = None) -> Arrays:
+    def gather(members: Arrays) -> Arrays:
+        return [np.concatenate([np.atleast_1d(x) for x in members], dim)] * len(members)
+
+    return _by_group(xs, groups, gather)
+
+
+def _reduce(kind: str, xs: Arrays, scale: float, factor: float) -> np.ndarray:
+    """scale * reduce(factor * x). Floats in 64 bits, rounded once; integers wrap."""
+    dtype = xs[0].dtype
+    if dtype == np.bool_:
+        on_bools = {"sum": "or", "max": "or", "mul": "and", "min": "and"}
+        kind = on_bools.get(kind, kind)
+    if dtype == np.bool_ or np.issubdtype(dtype, np.integer):
+        wide = dtype
+    else:
+        wide = np.dtype(np.complex128 if np.issubdtype(dtype, np.complexfloating) else np.float64)
+    reducer: Any = {
+        "mul": np.multiply,
+        "min": np.minimum,
+        "max": np.maximum,
+        "and": np.bitwise_and,
+        "or": np.bitwise_or,
+        "xor": np.bitwise_xor,
+    }.get(kind, np.add)
+    stack = np.stack([x.astype(wide) for x in xs])
+    if factor != 1:
+        stack = stack * wide.type(factor)
+    result = reducer.reduce(stack, axis=0, dtype=wide)
+    if kind == "average":
+        members = wide.type(len(xs))
+        if np.issubdtype(wide, np.integer):  # towards zero
+            result = (result - np.fmod(result, members)) // members
+        else:
+            result = result / members
+    if scale != 1:
+        result = result * wide.type(scale)
+    return np.asarray(result).astype(dtype)
+
+
+def all_reduce(
+    xs: Arrays, reduce_type: str, scale: float = 1, groups: Groups = None, factor: float = 1
+) -> Arrays:
+    return _by_group(xs, groups, lambda m: [_reduce(reduce_type, m, scale, factor)] * len(m))
+
+
+def reduce_scatter(
+    xs: Arrays,
+    reduce_type: str,
+    scale: float = 1,
+    scatter_dim: int = 0,
+    groups: Groups = None,
+    factor: float = 1,
+) -> Arrays:
+    def scatter(members: Arrays) -> Arrays:
+        return np.split(_reduce(reduce_type, members, scale, factor), len(members), scatter_dim)
+
+    return _by_group(xs, groups, scatter)
+
+
+def collective_permute(xs: Arrays, pairs: Sequence[Sequence[int]]) -> Arrays:
+    sources = {target: source for source, target in pairs}
+    zeros = np.zeros_like(xs[0])
+    return [xs[sources[rank]] if rank in sources else zeros for rank in range(len(xs))]
+
+
+def send_recv(xs: Arrays, pairs: Sequence[Sequence[int]], tag: int = 0) -> Arrays:
+    return collective_permute(xs, pairs)
+
+
+def all_to_all(
+    xs: Arrays, split_dimension: int, concat_dimension: int, groups: Groups = None
+) -> Arrays:
+    def exchange(members: Arrays) -> Arrays:
+        blocks = [np.split(x, len(members), split_dimension) for x in members]
+        return [np.concatenate(column, concat_dimension) for column in zip(*blocks, strict=True)]
+
+    return _by_group(xs, groups, exchange)
+
+
+def collective_broadcast(xs: Arrays, root_ordinal: int = 0, groups: Groups = None) -> Arrays:
+    groups = groups or [range(len(xs))]
+    (position,) = (list(group).index(root_ordinal) for group in groups if root_ordinal in group)
+    return _by_group(xs, groups, lambda members: [members[position]] * len(members))
+
+
+# A call, what it means and how it is made.
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    op: str
+    inputs: Arrays
+    fields: dict[str, Any]
+
+    def __str__(self) -> str:
+        x = self.inputs[0]
+        fields = ", ".join(f"{name}={value}" for name, value in self.fields.items())
+        return f"{self.op}({fields}) of {x.dtype}{list(x.shape)} on {len(self.inputs)} ranks"
+
+
+def meaning(case: Case) -> Arrays:
+    return globals()[case.op](case.inputs, **case.fields)
+
+
+def issue(case: Case, tensor: torch.Tensor) -> torch.Tensor:
+    """Make the call on this rank."""
+    if case.op == "send_recv":
+        channel = Channel(**case.fields)
+        xm.send(tensor, channel)
+        return xm.recv(torch.empty_like(tensor), channel)
+    if case.op == "collective_broadcast":
+        tensors = [tensor]
+        xm.collective_broadcast(tensors, **case.fields)
+        return tensors[0]
+    operand = {"all_reduce": "inputs", "reduce_scatter": "input"}.get(case.op, "value")
+    return getattr(xm, case.op)(**{operand: tensor}, **case.fields)
+
+
+def issue_all(rank: int, cases: list[Case]) -> list[np.ndarray]:
+    """All calls in one graph; their results."""
+    results = [issue(case, put(case.inputs[rank])) for case in cases]
+    torch_xla.sync()
+    return [take(result) for result in results]
+
+
+def differences(
+    case: Case, results: Arrays, bitwise: bool = False, tolerance: Arrays | None = None
+) -> list[str]:
+    """What is wrong with the results, by rank. `tolerance` is absolute, element by element."""
+    found = []
+    for rank, (got, wanted) in enumerate(zip(results, meaning(case), strict=True)):
+        if got.dtype != wanted.dtype or got.shape != wanted.shape:
+            problem = f"{got.dtype}{list(got.shape)}, not {wanted.dtype}{list(wanted.shape)}"
+        elif bitwise and got.tobytes() != wanted.tobytes():
+            problem = f"{got.tolist()}, not {wanted.tolist()}"
+        elif tolerance is None and not np.array_equal(got, wanted):
+            problem = f"{got.tolist()}, not {wanted.tolist()}"
+        elif tolerance is not None:
+            wide = np.result_type(got.dtype, np.float64)
+            error = np.abs(got.astype(wide) - wanted.astype(wide))
+            if np.all(error <= tolerance[rank]):
+                continue
+            problem = f"off by up to {error.max()}, where {tolerance[rank].min()} is allowed"
+        else:
+            continue
+        found.append(f"rank {rank} of {case}: {problem}")
+    return found

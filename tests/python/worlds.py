@@ -1,0 +1,254 @@
+"""Runs functions on ranks: real torch_xla virtual CPU devices, in worker processes that are kept.
+
+    def gather(rank, size):  # at the top of a test file
+        return xm.all_gather(torch.full((size,), float(rank), device=torch_xla.device())).tolist()
+
+    def test_gather():
+        assert worlds.run(4, gather, 2) == [[0, 0, 1, 1, 2, 2, 3, 3]] * 4
+
+`run(world_size, fn, *args)` calls `fn(rank, *args)` under torch_xla_cc.launch and returns the
+results by rank. An XLA runtime has a fixed number of devices, so there is one worker process per
+world size, started at first use and kept until the end of the session. What a function leaves in
+its process (caches, installed patches, environment) is there for the next one.
+
+Functions, arguments and results travel by pickle: the function must be at the top of a module that
+pytest has imported; results are plain data, NumPy arrays or tensors on the CPU (all dtypes).
+
+What can go wrong:
+  - An exception of a rank is raised here, with its type; the worker's traceback is its __cause__.
+  - A worker that dies (an abort of XLA, a signal) raises WorkerDied, one that takes longer than
+    `timeout_s` is killed and raises WorkerHung; both with the end of its stderr. The next run gets
+    a new worker.
+
+A test that needs a process of its own, or an environment (XLA_FLAGS), makes a World:
+
+    with worlds.World(4, env={"XLA_FLAGS": f"--xla_dump_to={folder}"}) as world:
+        world.run(gather, 2)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import io
+import multiprocessing.connection
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from typing import Any
+
+import torch
+
+_STDERR_TAIL = 12_000
+_START_S = 120.0  # importing torch and torch_xla on a busy machine
+
+
+class WorkerDied(Exception):
+    """The process of the ranks ended while they ran."""
+
+
+class WorkerHung(Exception):
+    """The ranks took longer than they may."""
+
+
+class RemoteTraceback(Exception):
+    """Where in the worker an exception was raised."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+def _tensor(data: bytes, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    empty = torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape) if data else empty
+
+
+class _Pickler(pickle.Pickler):
+    """Takes tensors by their bytes: torch's own way cannot read float8 back."""
+
+    def reducer_override(self, item: Any) -> Any:
+        if not isinstance(item, torch.Tensor):
+            return NotImplemented
+        if item.device.type != "cpu":
+            # It would come to life on a device of the process that reads it.
+            raise TypeError("a tensor on an XLA device cannot leave its process: use .cpu()")
+        data = item.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        return _tensor, (data, item.dtype, tuple(item.shape))
+
+
+def _dumps(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    _Pickler(buffer).dump(value)
+    return buffer.getvalue()
+
+
+class World:
+    """A worker process in which launches of `world_size` ranks run, one after the other."""
+
+    def __init__(self, world_size: int, env: dict[str, str] | None = None) -> None:
+        self.world_size = world_size
+        self._env = env or {}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int | None:
+        """The worker's process id; none if it does not run."""
+        return None if self._process is None else self._process.pid
+
+    def run(
+        self,
+        fn: Any,
+        *args: Any,
+        timeout_s: float = 60.0,
+        launch_timeout_s: float | None = None,
+    ) -> list[Any]:
+        """`fn(rank, *args)` on every rank; the results by rank.
+
+        `launch_timeout_s` is how long ranks wait for each other, by default half of `timeout_s`:
+        a rank that never comes is then reported by torch_xla_cc and not by the death of the worker.
+        """
+        if launch_timeout_s is None:
+            launch_timeout_s = timeout_s / 2
+        if self._process is None:
+            self._start()
+        log_start = os.fstat(self._log.fileno()).st_size
+        request = _dumps((fn, args, launch_timeout_s))
+        try:
+            self._pipe.send_bytes(request)
+            if not self._pipe.poll(timeout_s):
+                self._process.send_signal(signal.SIGUSR1)  # writes where its threads are
+                time.sleep(0.5)
+                raise WorkerHung(self._report(f"took more than {timeout_s:g} s", log_start))
+            answer = self._pipe.recv_bytes()
+        except (EOFError, ConnectionError) as error:
+            code = self._process.wait()
+            how = f"of {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+            report = self._report(f"died {how}", log_start)
+            self.close()
+            raise WorkerDied(report) from error
+        except BaseException:  # also pytest-timeout and ctrl-C: the answer would come too late
+            self.close()
+            raise
+        error, results = pickle.loads(answer)
+        if error is not None:
+            error, where = error
+            raise error from RemoteTraceback(where)
+        return results
+
+    def close(self) -> None:
+        """End the worker, which nothing but a kill is sure to do while ranks wait in XLA."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._pipe.close()
+            self._log.close()
+            self._process = None
+
+    def _start(self) -> None:
+        self._pipe, theirs = multiprocessing.connection.Pipe()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno()), str(self.world_size)],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **self._env},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+            )
+        ready = False
+        with contextlib.suppress(EOFError, ConnectionError):
+            ready = self._pipe.poll(_START_S) and self._pipe.recv() == "ready"
+        if not ready:
+            report = self._report("did not start")
+            self.close()
+            raise WorkerDied(report)
+
+    def _report(self, what: str, log_start: int = 0) -> str:
+        """What happened, and the end of what the worker has printed since."""
+        # Not by seek and read: the worker shares the file's position.
+        end = os.fstat(self._log.fileno()).st_size
+        start = max(log_start, end - _STDERR_TAIL)
+        tail = os.pread(self._log.fileno(), end - start, start).decode(errors="replace")
+        return f"the worker of {self.world_size} ranks {what}; the end of its output:\n{tail}"
+
+
+_worlds: dict[int, World] = {}
+
+
+def run(
+    world_size: int,
+    fn: Any,
+    *args: Any,
+    timeout_s: float = 60.0,
+    launch_timeout_s: float | None = None,
+) -> list[Any]:
+    """`fn(rank, *args)` on every rank of the kept world of that size; the results by rank."""
+    world = _worlds.setdefault(world_size, World(world_size))
+    return world.run(fn, *args, timeout_s=timeout_s, launch_timeout_s=launch_timeout_s)
+
+
+def close_all() -> None:
+    """End all kept workers; conftest.py calls it at the end of the session."""
+    for world in _worlds.values():
+        world.close()
+
+
+# Below: the worker.
+
+
+def _answer(world_size: int, request: bytes) -> bytes:
+    """The pickled ((exception, traceback) or None, results)."""
+    import torch_xla_cc
+
+    try:
+        fn, args, timeout_s = pickle.loads(request)
+        results = torch_xla_cc.launch(fn, args, world_size, timeout_s=timeout_s)
+        return _dumps((None, results))
+    except BaseException as error:
+        where = traceback.format_exc()
+        try:
+            answer = _dumps(((error, where), None))
+            pickle.loads(answer)
+        except Exception:  # an exception that cannot travel
+            answer = _dumps(((RuntimeError(f"{type(error).__name__}: {error}"), where), None))
+        return answer
+
+
+def _work() -> None:
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    # The kernel ends this process with the test session, whatever it does then.
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    pipe = multiprocessing.connection.Connection(int(sys.argv[1]))
+    world_size = int(sys.argv[2])
+    import torch_xla_cc  # noqa: F401  (the time is not the first test's)
+
+    pipe.send("ready")
+    while True:
+        try:
+            request = pipe.recv_bytes()
+        except EOFError:
+            return
+        pipe.send_bytes(_answer(world_size, request))
+
+
+if __name__ == "__main__":
+    # What travels by pickle belongs to a module of one name in both processes.
+    import worlds
+
+    worlds._work()
+    sys.stdout.flush()
+    os._exit(0)  # threads that still wait in XLA would keep the process
