@@ -9,12 +9,15 @@ Nothing of torch or torch_xla is changed by importing this package.
 
 from __future__ import annotations
 
+import os as _os
+from pathlib import Path as _Path
+
 from torch_xla_cc import _versions
 
 _versions.check()
 
 import torch  # noqa: F401  (first: the extension links against its libraries)
-import torch_xla  # noqa: F401
+import torch_xla
 
 try:
     from torch_xla_cc import _C
@@ -23,8 +26,6 @@ except ImportError as error:
         f"the extension module torch_xla_cc._C cannot be loaded: {error}. In a source tree, build "
         "it with `make build` or `pip install -e .`"
     ) from error
-
-from pathlib import Path as _Path
 
 from torch_xla_cc import _runtime, xla_model
 from torch_xla_cc._C import RanksDisagree
@@ -45,6 +46,17 @@ _C.set_python_functions(
 
 __version__ = "0.1.0"
 
+
+def set_debug(on: bool) -> None:
+    """Have every HLO instruction carry the caller's file and line.
+
+    Makes a module per call site, so it is off by default; TORCH_XLA_CC_DEBUG=1 turns it on.
+    """
+    _C.set_debug(on)
+
+
+set_debug(_os.environ.get("TORCH_XLA_CC_DEBUG", "0") == "1")
+
 __all__ = [
     "Call",
     "Channel",
@@ -56,6 +68,7 @@ __all__ = [
     "launch",
     "lowering_for",
     "record",
+    "set_debug",
     "uninstall",
     "xla_model",
 ]

@@ -1,9 +1,9 @@
 """send and recv.
 
-A Channel names who sends to whom, so every rank can run the same program: the two calls together are
-one collective_permute (or native send and recv where the device has them), in the graph. A bare id
-does not say who takes part. Between ranks that are threads it is a mailbox off the graph: the sender
-puts the data in, the receiver takes it out.
+A Channel names who sends to whom, so every rank can run the same program: the two calls together
+are one collective_permute (or native send and recv where the device has them), in the graph. A bare
+id does not say who takes part. Between ranks that are threads it is a mailbox off the graph: the
+sender puts the data in, the receiver takes it out.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ def _check_bare(op: str, channel: object) -> int:
     target, world_size = _C.current_target()
     if not (target.startswith("cpu") and world_size > 1) or _C.thread_target() is not None:
         raise ValueError(
-            f"{op}: channel_id = {channel} does not say which ranks take part, and on {target} with "
-            f"{world_size} rank(s) all of them run one program. Name them: "
+            f"{op}: channel_id = {channel} does not say which ranks take part, and on {target} "
+            f"with {world_size} rank(s) all of them run one program. Name them: "
             "torch_xla_cc.Channel(pairs=[(source, target)])"
         )
     return channel
@@ -155,7 +155,9 @@ def recv(like: torch.Tensor, channel: int | Channel) -> torch.Tensor:
     if isinstance(channel, Channel):
         return _recv_in_graph(like, channel)
     bare = _check_bare("recv", channel)
-    _door.run_pending(_door.default_rank())  # a peer's send may wait for a collective that is pending here
+    _door.run_pending(
+        _door.default_rank()
+    )  # a peer's send may wait for a collective that is pending here
     value = mailboxes.take(bare)
     if value is None:
         raise _C.RanksDisagree(

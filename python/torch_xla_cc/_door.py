@@ -30,8 +30,8 @@ _READERS = (
     "_on_ready_callback",
 )
 
-# One rank at a time looks up a program without collectives and, if it is new, compiles it: the others
-# then find it. Programs with collectives are ordered in torch_xla_cc/ranks.h.
+# One rank at a time looks up a program without collectives and, if it is new, compiles it: the
+# others then find it. Programs with collectives are ordered in torch_xla_cc/ranks.h.
 _dispatch = threading.Lock()
 # The token of the last collective that each rank has handed over and not waited for.
 _running: dict[int, torch.Tensor] = {}

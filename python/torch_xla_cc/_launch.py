@@ -17,6 +17,7 @@ from torch_xla.core import xla_model as stock
 from torch_xla_cc import _C, _channels, _door
 
 _DEFAULT_TIMEOUT_S = 600.0
+_PREPARED = "TORCH_XLA_CC_PREPARED"  # in the environment: the runtime was started by launch
 _GRACE_S = 5.0  # how long ranks that are told to stop may take
 
 
@@ -66,29 +67,28 @@ def _cause(rank: int, error: BaseException) -> str:
 
 def _prepare_cpu(nprocs: int | None) -> int:
     """Set what XLA:CPU needs before its runtime starts; the number of devices."""
-    os.environ.setdefault("PJRT_DEVICE", "CPU")
     wanted = nprocs or int(os.environ.get("CPU_NUM_DEVICES", "1"))
-    started = torch_xla._XLAC._xla_runtime_is_initialized()
-    if not started:
+    if not torch_xla._XLAC._xla_runtime_is_initialized():
+        cores = os.cpu_count() or 1
         os.environ["CPU_NUM_DEVICES"] = str(wanted)
-        # A collective blocks a thread of this pool per device; with fewer, ranks wait for each
-        # other until the process aborts.
-        pool = max(wanted, int(os.environ.get("XLA_THREAD_POOL_SIZE", "0")), os.cpu_count() or 1)
-        os.environ["XLA_THREAD_POOL_SIZE"] = str(pool)
+        # A collective blocks the thread that runs it. With fewer threads than devices, ranks wait
+        # for each other until XLA:CPU ends the process: torch_xla's pool, and XLA's own.
+        for pool in ("XLA_THREAD_POOL_SIZE", "PJRT_NPROC"):
+            os.environ[pool] = str(max(wanted + cores, int(os.environ.get(pool, "0"))))
+        # An asynchronous client hands out results that are not there yet. A thread that then drops
+        # an input waits for the program that reads it, with the interpreter lock held, and so for
+        # ranks that need that lock to start.
+        os.environ["PJRT_CPU_ASYNC_CLIENT"] = "false"
         # torch_xla runs a graph of this many nodes by itself, past the door.
         os.environ["XLA_TRIM_GRAPH_SIZE"] = str(2**60)
+        os.environ[_PREPARED] = str(wanted)
     devices = len(torch_xla._XLAC._xla_get_devices())
-    if devices != wanted:
+    if devices != wanted or (wanted > 1 and os.environ.get(_PREPARED) != str(wanted)):
         raise RuntimeError(
             f"launch: nprocs = {wanted}, but the XLA runtime of this process already runs with "
-            f"{devices} CPU device(s), and cannot be restarted. Call launch before any use of an "
-            f"XLA device, or start Python with CPU_NUM_DEVICES={wanted}"
-        )
-    if wanted > 1 and int(os.environ.get("XLA_THREAD_POOL_SIZE", "0")) < wanted:
-        raise RuntimeError(
-            f"launch: nprocs = {wanted}, but the XLA runtime of this process was started with a "
-            f"smaller thread pool: its ranks would wait for each other for ever. Call launch before "
-            f"any use of an XLA device, or start Python with XLA_THREAD_POOL_SIZE={wanted}"
+            f"{devices} CPU device(s), or was not set up for ranks on threads, and it cannot be "
+            "restarted. Call launch before any use of an XLA device, and with one nprocs in a "
+            "process"
         )
     return wanted
 
@@ -97,9 +97,7 @@ def _prepare_cpu(nprocs: int | None) -> int:
 def _world(nprocs: int, timeout_s: float) -> Iterator[None]:
     """The ranks' common state, around a run of them."""
     before = list(torch_xla._XLAC._xla_get_replication_devices())
-    device = f"xla:{0}"
-    devices = stock.get_xla_supported_devices()
-    stock.set_replication(device, devices)
+    stock.set_replication("xla:0", stock.get_xla_supported_devices())
     runtime._WORLD_SIZE = None  # torch_xla remembers the world of one from before
     _C.forget_running_target()
     _C.ranks_start(nprocs, timeout_s)
@@ -190,9 +188,8 @@ def _raise_first(ranks: list[_Rank]) -> None:
     for rank in causes or failed:
         error = rank.error
         assert error is not None
-        error.add_note(f"raised by rank {rank.rank} of {len(ranks)}") if hasattr(
-            error, "add_note"
-        ) else None
+        if hasattr(error, "add_note"):  # Python 3.11
+            error.add_note(f"raised by rank {rank.rank} of {len(ranks)}")
         raise error
     stuck = [str(rank.rank) for rank in ranks if rank.thread.is_alive()]
     if stuck:

@@ -170,7 +170,11 @@ def reduce_scatter(
 
 
 def _bucketized(
-    op: str, inputs: list[torch.Tensor], output: list[torch.Tensor] | None, cap_mb: float, call: Any  # noqa: ANN401
+    op: str,
+    inputs: list[torch.Tensor],
+    output: list[torch.Tensor] | None,
+    cap_mb: float,
+    call: Any,  # noqa: ANN401
 ) -> list[torch.Tensor]:
     """`call(inputs, outputs)` on runs of the list."""
     if not isinstance(inputs, (list, tuple)):
@@ -178,7 +182,9 @@ def _bucketized(
             f"{op}: input_list is {type(inputs).__name__}, but it must be a list of tensors"
         )
     if output is not None and (not isinstance(output, list) or len(output) != len(inputs)):
-        raise ValueError(f"{op}: output must be a list of {len(inputs)} tensors, one for each input")
+        raise ValueError(
+            f"{op}: output must be a list of {len(inputs)} tensors, one for each input"
+        )
     results: list[torch.Tensor] = []
     for run in buckets(inputs, cap_mb):
         results.extend(call(list(inputs[run]), None if output is None else output[run]))

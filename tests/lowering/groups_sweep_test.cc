@@ -42,7 +42,9 @@ class Sweep : public testing::TestWithParam<int> {
   std::mt19937 random_{static_cast<unsigned>(GetParam())};
   int64_t Upto(int64_t limit) { return static_cast<int64_t>(random_() % limit); }
 
-  Lists Blocks(int64_t groups, int64_t size) { return Expand({groups, size, {groups * size}, {0}}); }
+  Lists Blocks(int64_t groups, int64_t size) {
+    return Expand({groups, size, {groups * size}, {0}});
+  }
   Lists Strided(int64_t groups, int64_t size) {
     return Expand({groups, size, {size, groups}, {1, 0}});
   }

@@ -30,25 +30,20 @@ TEST_P(Names, AreRead) {
             named.kind == DeviceKind::kCpu && named.world_size > 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Target, Names,
-                         testing::Values(Named{"cpu", 1, DeviceKind::kCpu, 1},
-                                         Named{"cpu", 4, DeviceKind::kCpu, 4},
-                                         Named{"cpu:8", 0, DeviceKind::kCpu, 8},
-                                         Named{"CPU", 2, DeviceKind::kCpu, 2},
-                                         Named{"tpu", 8, DeviceKind::kTpu, 8},
-                                         Named{"tpu:v5e", 256, DeviceKind::kTpu, 256},
-                                         Named{"tpu:v5e:2x4", 0, DeviceKind::kTpu, 8},
-                                         Named{"tpu:v5e:2x4", 8, DeviceKind::kTpu, 8},
-                                         Named{"tpu:v4:4x4x8", 0, DeviceKind::kTpu, 128},
-                                         Named{"gpu:h100x8", 0, DeviceKind::kGpu, 8},
-                                         Named{"gpu:h100", 16, DeviceKind::kGpu, 16},
-                                         Named{"gpu:mi300x", 8, DeviceKind::kGpu, 8},
-                                         Named{"gpu:rtx4090", 2, DeviceKind::kGpu, 2},
-                                         Named{"cuda:a100x4", 0, DeviceKind::kGpu, 4},
-                                         Named{"rocm", 8, DeviceKind::kGpu, 8},
-                                         Named{"neuron", 32, DeviceKind::kNeuron, 32},
-                                         Named{"tensorcore9000", 2, DeviceKind::kOther, 2},
-                                         Named{"tpu", 1 << 20, DeviceKind::kTpu, 1 << 20}));
+INSTANTIATE_TEST_SUITE_P(
+    Target, Names,
+    testing::Values(
+        Named{"cpu", 1, DeviceKind::kCpu, 1}, Named{"cpu", 4, DeviceKind::kCpu, 4},
+        Named{"cpu:8", 0, DeviceKind::kCpu, 8}, Named{"CPU", 2, DeviceKind::kCpu, 2},
+        Named{"tpu", 8, DeviceKind::kTpu, 8}, Named{"tpu:v5e", 256, DeviceKind::kTpu, 256},
+        Named{"tpu:v5e:2x4", 0, DeviceKind::kTpu, 8}, Named{"tpu:v5e:2x4", 8, DeviceKind::kTpu, 8},
+        Named{"tpu:v4:4x4x8", 0, DeviceKind::kTpu, 128},
+        Named{"gpu:h100x8", 0, DeviceKind::kGpu, 8}, Named{"gpu:h100", 16, DeviceKind::kGpu, 16},
+        Named{"gpu:mi300x", 8, DeviceKind::kGpu, 8}, Named{"gpu:rtx4090", 2, DeviceKind::kGpu, 2},
+        Named{"cuda:a100x4", 0, DeviceKind::kGpu, 4}, Named{"rocm", 8, DeviceKind::kGpu, 8},
+        Named{"neuron", 32, DeviceKind::kNeuron, 32},
+        Named{"tensorcore9000", 2, DeviceKind::kOther, 2},
+        Named{"tpu", 1 << 20, DeviceKind::kTpu, 1 << 20}));
 
 struct Unreadable {
   const char* label;

@@ -19,6 +19,12 @@ inline const std::vector<hlo::ElementType> kAllTypes = {
 #undef TYPE
 };
 
+// One for each way in which types are treated differently: enough for sweeps over everything else.
+inline const std::vector<hlo::ElementType> kTypicalTypes = {
+    hlo::ElementType::kPred,  hlo::ElementType::kS32, hlo::ElementType::kU64,
+    hlo::ElementType::kBF16,  hlo::ElementType::kF64, hlo::ElementType::kC64,
+    hlo::ElementType::kF8E5M2};
+
 inline const std::vector<ReduceKind> kAllReduceKinds = {
 #define REDUCE(enumerator, name, opcode) ReduceKind::enumerator,
     XLA_CC_REDUCE_KINDS(REDUCE)
@@ -78,16 +84,18 @@ struct Sample {
   Dims dims;
 };
 
-// The pairs of a ring, which form a permutation; the last is left out where it need not.
+// The pairs of a ring, which form a permutation, or those of an open one.
 inline Pairs Ring(int64_t world_size, bool closed = true) {
   Pairs pairs;
-  for (int64_t rank = 0; rank < world_size; ++rank) pairs.push_back({rank, (rank + 1) % world_size});
-  if (!closed) pairs.pop_back();
+  for (int64_t rank = 0; rank < world_size; ++rank)
+    pairs.push_back({rank, (rank + 1) % world_size});
+  if (!closed && world_size > 1) pairs.pop_back();
   return pairs;
 }
 
-// The groups of a world of an even number of ranks, in each form that there is.
+// The groups of a world of one rank or an even number of them, in each form that there is.
 inline std::vector<Groups> UniformGroups(int64_t world_size) {
+  if (world_size == 1) return {Groups(), Groups(Lists{{0}})};
   const int64_t half = world_size / 2;
   Lists blocks(2), strided(half), mirrored(half), alone;
   for (int64_t rank = 0; rank < world_size; ++rank) {
@@ -101,6 +109,7 @@ inline std::vector<Groups> UniformGroups(int64_t world_size) {
 
 // Unequal groups: all ranks but the last, and the last.
 inline Groups UnequalGroups(int64_t world_size) {
+  if (world_size == 1) return Groups();
   Lists lists(2);
   for (int64_t rank = 0; rank < world_size; ++rank) {
     lists[rank + 1 < world_size ? 0 : 1].push_back(rank);
@@ -124,9 +133,8 @@ inline std::vector<Sample> Samples(int64_t world_size) {
   for (const ReduceKind kind : kAllReduceKinds) {
     const double factor = kind == ReduceKind::kPremultipliedSum ? 3 : 1;
     samples.push_back({"reduce_" + Name(kind), AllReduce{{kind, 1, factor}, {}}, cube});
-    samples.push_back(
-        {"reduce_unequal_" + Name(kind), AllReduce{{kind, 1, factor}, UnequalGroups(world_size)},
-         cube});
+    samples.push_back({"reduce_unequal_" + Name(kind),
+                       AllReduce{{kind, 1, factor}, UnequalGroups(world_size)}, cube});
     samples.push_back({"scatter_" + Name(kind), ReduceScatter{{kind, 1, factor}, 0, {}, {}}, cube});
   }
   int form = 0;
@@ -138,7 +146,7 @@ inline std::vector<Sample> Samples(int64_t world_size) {
     samples.push_back({"exchange_" + suffix, AllToAll{1, 1, {}, groups}, cube});
     samples.push_back({"exchange_up_" + suffix, AllToAll{0, 2, {}, groups}, cube});
     samples.push_back({"exchange_down_" + suffix, AllToAll{1, 0, {}, groups}, cube});
-    samples.push_back({"broadcast_" + suffix, CollectiveBroadcast{1, groups}, cube});
+    samples.push_back({"broadcast_" + suffix, CollectiveBroadcast{world_size - 1, groups}, cube});
   }
   return samples;
 }

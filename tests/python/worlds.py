@@ -31,6 +31,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import io
 import multiprocessing.connection
 import os
@@ -224,6 +225,9 @@ def _answer(world_size: int, request: bytes) -> bytes:
             pickle.loads(answer)
         except Exception:  # an exception that cannot travel
             answer = _dumps(((RuntimeError(f"{type(error).__name__}: {error}"), where), None))
+        # Frames of the ranks hold tensors of a graph that cannot run; the next run must not have them.
+        del error
+        gc.collect()
         return answer
 
 

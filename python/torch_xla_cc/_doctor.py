@@ -1,0 +1,84 @@
+"""What `txcc doctor` looks at."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import platform
+from collections.abc import Iterator
+
+from torch_xla_cc import _versions
+
+AHEAD_OF_TIME = "pip install 'torch_xla_cc[aot]'"
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One line of the report; `remedy` says what to do if it is not well."""
+
+    subject: str
+    found: str
+    well: bool = True
+    remedy: str = ""
+
+
+def _packages() -> Iterator[Finding]:
+    for package, wanted in (("torch", _versions.TORCH), ("torch_xla", _versions.TORCH_XLA)):
+        version = _versions.installed(package)
+        well = version is not None and version.partition("+")[0] == wanted
+        yield Finding(package, version or "missing", well, f"pip install {package}=={wanted}")
+
+
+def _extension() -> Iterator[Finding]:
+    try:
+        import torch_xla_cc
+    except ImportError as error:
+        yield Finding("torch_xla_cc", str(error), False, "make build, or pip install torch_xla_cc")
+        return
+    yield Finding("torch_xla_cc", torch_xla_cc.__version__)
+
+
+def _runtime() -> Iterator[Finding]:
+    """The device, without starting its runtime: that would take it from other processes."""
+    kind = os.environ.get("PJRT_DEVICE")
+    yield Finding("device kind", kind or "CPU (PJRT_DEVICE is not set)")
+    if kind not in (None, "CPU"):
+        return
+    devices = int(os.environ.get("CPU_NUM_DEVICES", "1"))
+    pool = int(os.environ.get("XLA_THREAD_POOL_SIZE", "0")) or (os.cpu_count() or 1)
+    yield Finding("CPU devices", f"{devices} (CPU_NUM_DEVICES; launch sets it to nprocs)")
+    yield Finding(
+        "thread pool",
+        f"{pool} thread(s) for {devices} device(s)",
+        pool >= devices,
+        f"start the ranks with torch_xla_cc.launch, or set XLA_THREAD_POOL_SIZE={devices}",
+    )
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    yield Finding(
+        "processes",
+        f"{processes} (WORLD_SIZE)",
+        processes == 1,
+        "several CPU processes have no collectives in torch_xla: use torch_xla_cc.launch",
+    )
+
+
+def _ahead_of_time() -> Iterator[Finding]:
+    """What compiling for devices that are not here takes. Not having it is no fault."""
+    for package in ("libtpu", "jaxlib", "google.protobuf"):
+        try:
+            there = importlib.util.find_spec(package) is not None
+        except ModuleNotFoundError:
+            there = False
+        version = _versions.installed(package.rpartition(".")[2]) if there else None
+        found = version or f"missing: only for compiling ahead of time; {AHEAD_OF_TIME}"
+        yield Finding(package.rpartition(".")[2], found)
+
+
+def findings() -> Iterator[Finding]:
+    """Everything, in the order of the report."""
+    yield Finding("python", platform.python_version())
+    yield from _packages()
+    yield from _extension()
+    yield from _runtime()
+    yield from _ahead_of_time()

@@ -1,0 +1,142 @@
+// Native and fallback rule of every op stand for the same thing: same operands, same result shapes,
+// on every device, also where the capability table would not choose them.
+#include "tests/lowering/testing.h"
+#include "tests/lowering/wire_reader.h"
+
+namespace xla_cc {
+namespace {
+
+using hlo::ElementType;
+using hlo::Shape;
+using hlo::Value;
+using hlo::Values;
+
+class Rules : public testing::TestWithParam<std::string> {};
+
+struct Built {
+  std::vector<Shape> shapes;
+  std::vector<std::string> opcodes;
+};
+
+template <class T>
+Built Build(const T& node, const Shape& operand, const Target& target, bool native) {
+  hlo::Module module({"test.op", "name", "", 0});
+  hlo::Computation entry = module.Begin("entry");
+  const Values operands = {entry.Parameter(operand)};
+  const Value token = entry.Parameter({ElementType::kS32, {1}});
+  Emitter emitter(target, &module, &entry, 77, target.RanksAreThreads() ? &token : nullptr);
+  const Values results =
+      native ? node.LowerNative(emitter, operands) : node.LowerFallback(emitter, operands);
+  entry.Return(results);
+  module.Finish(entry);
+  Built built{{}, emitter.opcodes()};
+  for (const Value& result : results) built.shapes.push_back(result.shape);
+  // What the module itself says of its result.
+  const WireReader shape = WireReader(ReadModule(module.Serialize()).entry_shape).Sub(2);
+  EXPECT_EQ(shape.Packed(3), results[0].shape.dims);
+  EXPECT_EQ(shape.Int(2), static_cast<int64_t>(results[0].shape.type));
+  return built;
+}
+
+bool BothRulesApply(const Sample& sample, ElementType type) {
+  // Fallbacks of reductions are those of bitwise kinds and of 8 bit floats, of both ops.
+  bool bitwise = false;
+  bool reduces = false;
+  Visit(sample.collective, [&](const auto& node) {
+    std::decay_t<decltype(node)>::Fields(node, [&](const char*, const auto& value) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(value)>, ReduceKind>) {
+        reduces = true;
+        bitwise =
+            value == ReduceKind::kAnd || value == ReduceKind::kOr || value == ReduceKind::kXor;
+      }
+    });
+  });
+  const bool uniform = GroupsOf(sample.collective).Uniform();
+  return !reduces || (uniform && bitwise) || hlo::IsFloat8(type);
+}
+
+TEST_P(Rules, HaveTheSameResults) {
+  const Target target = TargetOf(GetParam());
+  int both = 0;
+  for (const Sample& sample : Samples(target.world_size)) {
+    for (const ElementType type : kTypicalTypes) {
+      const Shape operand{type, sample.dims};
+      const Call call{target, {operand}};
+      Collective collective = sample.collective;
+      Visit(collective, [&](auto& node) {
+        if (!node.Verify(call).ok()) return;
+        SCOPED_TRACE(sample.name + " of " + std::string(hlo::Name(type)));
+        const std::vector<Shape> expected = node.Results(call);
+        EXPECT_EQ(Build(node, operand, target, true).shapes, expected);
+        if (!BothRulesApply(sample, type)) return;
+        EXPECT_EQ(Build(node, operand, target, false).shapes, expected);
+        ++both;
+      });
+    }
+  }
+  EXPECT_GT(both, 200);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, Rules, testing::Values("cpu:4", "tpu:v5e:2x4", "gpu:h100x8"),
+                         [](const auto& info) { return info.param.substr(0, 3); });
+
+struct Form {
+  std::string name;
+  Collective collective;
+  Shape operand;
+  std::string target;
+  bool native;
+  std::string opcodes;
+};
+
+void PrintTo(const Form& form, std::ostream* out) { *out << form.name; }
+
+class Decompositions : public testing::TestWithParam<Form> {};
+
+// The opening equation of each fallback, in opcodes.
+TEST_P(Decompositions, AreWhatTheirEquationsSay) {
+  const Form& form = GetParam();
+  const Target target = TargetOf(form.target);
+  Collective collective = form.collective;
+  Visit(collective, [&](auto& node) {
+    ASSERT_TRUE(node.Verify({target, {form.operand}}).ok());
+    EXPECT_EQ(Join(Build(node, form.operand, target, form.native).opcodes), form.opcodes);
+  });
+}
+
+const Shape kF32 = F32({8, 8});
+const Shape kC64 = {ElementType::kC64, {8, 8}};
+const Shape kF8 = {ElementType::kF8E4M3FN, {8, 8}};
+const AllReduce kXor{{ReduceKind::kXor}, {}};
+const ReduceScatter kScatterXor{{ReduceKind::kXor}, 0, {}, {}};
+constexpr char kTpu[] = "tpu:v5e:2x4";
+constexpr char kCpu[] = "cpu:4";
+
+INSTANTIATE_TEST_SUITE_P(
+    Ops, Decompositions,
+    testing::Values(
+        Form{"Gather", AllGather{}, kF32, kTpu, false, "all-reduce"},
+        Form{"GatherComplex", AllGather{}, kC64, kTpu, false, "all-reduce all-reduce"},
+        Form{"GatherNative", AllGather{}, kC64, kTpu, true, "all-gather"},
+        Form{"ReduceXor", kXor, S32({8}), kTpu, false, "all-gather"},
+        Form{"ReduceF8", AllReduce{}, kF8, kTpu, false, "all-reduce"},
+        Form{"ScatterXor", kScatterXor, S32({8}), kCpu, false, "all-gather"},
+        Form{"ScatterXorTpu", kScatterXor, S32({8}), kTpu, false, "all-reduce"},
+        Form{"Scatter", ReduceScatter{}, kF32, kTpu, false, "all-reduce"},
+        Form{"ScatterF8", ReduceScatter{}, kF8, kTpu, false, "reduce-scatter"},
+        Form{"Exchange", AllToAll{}, kF32, kTpu, false, "all-gather"},
+        Form{"ExchangeNative", AllToAll{}, kF32, kTpu, true, "all-to-all"},
+        Form{"Permute", CollectivePermute{{{0, 1}}}, kF32, kTpu, false, "all-gather"},
+        Form{"PermuteNative", CollectivePermute{{{0, 1}}}, kF32, kTpu, true, "collective-permute"},
+        Form{"Broadcast", CollectiveBroadcast{}, kF32, kTpu, false, "all-reduce"},
+        Form{"BroadcastComplex", CollectiveBroadcast{}, kC64, kTpu, false, "all-reduce all-reduce"},
+        Form{"BroadcastNative", CollectiveBroadcast{}, kC64, kTpu, true, "collective-broadcast"},
+        Form{"Send", Send{1, {{0, 1}}}, kF32, kTpu, false, ""},
+        Form{"SendNative", Send{1, {{0, 1}}}, kF32, kTpu, true, "send"},
+        Form{"Recv", Recv{1, {{0, 1}}}, kF32, kTpu, false, "collective-permute"},
+        Form{"RecvOnCpu", Recv{1, {{0, 1}}}, kF32, kCpu, false, "all-gather"},
+        Form{"RecvNative", Recv{1, {{0, 1}}}, kF32, kTpu, true, "recv"}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace xla_cc
