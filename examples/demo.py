@@ -24,8 +24,8 @@ from torch_xla_cc import xla_model as xm
 
 LEARNING_RATE = 0.05
 # The two runs add the same f32 numbers in another order: the contraction of the row parallel
-# layers is cut in four, and XLA:CPU sums a reduce-scatter rank by rank. A step's error is some units
-# in the last place (6e-8), and training carries it on.
+# layers is cut in four, and XLA:CPU sums a reduce-scatter rank by rank. A step's error is some
+# units in the last place (6e-8), and training carries it on.
 TOLERANCE = 1e-5
 
 

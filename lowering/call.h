@@ -20,7 +20,8 @@ struct Call {
 // (O1) at least one operand.
 inline Status RequireOperands(const std::string& op, const Call& call) {
   if (!call.operands.empty()) return Status::Ok();
-  return Refuse({"O1", op, "operands", "[]", "at least one tensor", "Pass a tensor, or skip the call"});
+  return Refuse(
+      {"O1", op, "operands", "[]", "at least one tensor", "Pass a tensor, or skip the call"});
 }
 
 // (O2) `dim` is an axis of every operand; a negative one is counted from the end and made positive,
@@ -34,11 +35,12 @@ inline Status ResolveAxis(const std::string& op, const std::string& argument, co
     const int64_t rank = shape.rank() == 0 && scalars_as_vectors ? 1 : shape.rank();
     const int64_t axis = given < 0 ? given + rank : given;
     if (axis < 0 || axis >= rank) {
-      return Refuse({"O2", op, argument, std::to_string(given),
-                     "an axis of operand " + std::to_string(i) + ", " + shape.ToString() +
-                         (rank == 0 ? ", which has none"
-                                    : ": " + std::to_string(-rank) + " to " + std::to_string(rank - 1)),
-                     rank == 0 ? "Reshape the scalar to one element" : "Name an axis that it has"});
+      return Refuse(
+          {"O2", op, argument, std::to_string(given),
+           "an axis of operand " + std::to_string(i) + ", " + shape.ToString() +
+               (rank == 0 ? ", which has none"
+                          : ": " + std::to_string(-rank) + " to " + std::to_string(rank - 1)),
+           rank == 0 ? "Reshape the scalar to one element" : "Name an axis that it has"});
     }
     if (given < 0 && i > 0 && axis != *dim) {
       return Refuse({"O2", op, argument, std::to_string(given),
@@ -66,8 +68,8 @@ inline Status RequireDivisible(const std::string& op, const std::string& argumen
   return Status::Ok();
 }
 
-// (G3) a count that callers may give must be the size of a group; it is then dropped, since the groups
-// say it.
+// (G3) a count that callers may give must be the size of a group; it is then dropped, since the
+// groups say it.
 inline Status ResolveCount(const std::string& op, const std::string& argument, int64_t group_size,
                            std::optional<int64_t>* count) {
   if (count->has_value() && **count != group_size) {
@@ -86,8 +88,8 @@ inline Status RequireCountable(const std::string& op, const Call& call, int64_t 
     double elements = static_cast<double>(times);
     for (int64_t dim : shape.dims) elements *= static_cast<double>(dim);
     if (elements < kLargest) continue;
-    return Refuse({"O4", op, "operands", shape.ToString(), "smaller than 2^59 elements when gathered",
-                   "Gather it in parts"});
+    return Refuse({"O4", op, "operands", shape.ToString(),
+                   "smaller than 2^59 elements when gathered", "Gather it in parts"});
   }
   return Status::Ok();
 }

@@ -24,9 +24,9 @@ enum class Op : int {
 
 template <class T>
 struct OpOf;
-#define COLLECTIVE(Type, name)              \
-  template <>                               \
-  struct OpOf<Type> {                       \
+#define COLLECTIVE(Type, name)               \
+  template <>                                \
+  struct OpOf<Type> {                        \
     static constexpr Op value = Op::k##Type; \
   };
 #include "lowering/collectives.def"

@@ -33,7 +33,8 @@ Attributes PinnedLayout() { return {Message().Int(56, 1), ", constrain_layout=tr
 std::string PairsText(const Pairs& pairs) {
   std::string text;
   for (const auto& [source, target] : pairs) {
-    text += (text.empty() ? "{" : ",{") + std::to_string(source) + "," + std::to_string(target) + "}";
+    text +=
+        (text.empty() ? "{" : ",{") + std::to_string(source) + "," + std::to_string(target) + "}";
   }
   return "{" + text + "}";
 }
@@ -42,7 +43,8 @@ std::string PairsText(const Pairs& pairs) {
 Attributes Transfer(int64_t channel, const Pairs& pairs) {
   Attributes attributes = Channel(channel);
   if (pairs.empty()) return attributes;
-  return attributes + hlo::FrontendAttribute("_xla_send_recv_source_target_pairs", PairsText(pairs));
+  return attributes +
+         hlo::FrontendAttribute("_xla_send_recv_source_target_pairs", PairsText(pairs));
 }
 
 // The instruction itself, with results taken out of its tuple if there are several.
@@ -103,8 +105,8 @@ Values Emitter::Emit(Instruction instruction, const Values& operands) {
 Values Emitter::AllGather(const Values& xs, int64_t dim, const Groups& groups) {
   std::vector<Shape> results = Shapes(xs);
   for (Shape& shape : results) shape.dims[dim] *= groups.Size(world_size());
-  return Emit({"all-gather", results,
-               hlo::Dimensions({dim}) + ReplicaGroups(groups, world_size()), Meeting::kByChannel},
+  return Emit({"all-gather", results, hlo::Dimensions({dim}) + ReplicaGroups(groups, world_size()),
+               Meeting::kByChannel},
               xs);
 }
 
@@ -131,20 +133,25 @@ Value Emitter::CollectivePermute(const Value& x, const Pairs& pairs) {
   for (const auto& [source, target] : pairs) {
     proto.Sub(52, Message().Int(1, source).Int(2, target));
   }
-  return Emit({"collective-permute", {x.shape}, {proto, ", source_target_pairs=" + PairsText(pairs)},
+  return Emit({"collective-permute",
+               {x.shape},
+               {proto, ", source_target_pairs=" + PairsText(pairs)},
                Meeting::kWithoutChannel},
               {x})[0];
 }
 
 Value Emitter::AllToAll(const Value& x, int64_t dim, const Groups& groups) {
-  return Emit({"all-to-all", {x.shape},
+  return Emit({"all-to-all",
+               {x.shape},
                hlo::Dimensions({dim}) + ReplicaGroups(groups, world_size()),
                Meeting::kWithoutChannel},
               {x})[0];
 }
 
 Value Emitter::CollectiveBroadcast(const Value& x, const Groups& groups) {
-  return Emit({"collective-broadcast", {x.shape}, ReplicaGroups(groups, world_size()),
+  return Emit({"collective-broadcast",
+               {x.shape},
+               ReplicaGroups(groups, world_size()),
                Meeting::kWithoutChannel},
               {x})[0];
 }

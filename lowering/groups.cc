@@ -17,10 +17,10 @@ Status Groups::Resolve(const std::string& op, int64_t world_size) {
   for (const auto& group : list_) {
     for (int64_t rank : group) {
       if (rank < 0 || rank >= world_size) {
-        return Refuse({"G1", op, "groups", ToString(),
-                       "lists of ranks of the world, " + world + ", and " + std::to_string(rank) +
-                           " is none",
-                       "Name ranks of this world of " + std::to_string(world_size)});
+        return Refuse(
+            {"G1", op, "groups", ToString(),
+             "lists of ranks of the world, " + world + ", and " + std::to_string(rank) + " is none",
+             "Name ranks of this world of " + std::to_string(world_size)});
       }
       if (seen[rank]) {
         return Refuse({"G1", op, "groups", ToString(),

@@ -16,18 +16,18 @@ struct CallSite {
 };
 
 struct Lowered {
-  Collective collective;              // with its attributes in canonical form
-  std::string name;                   // all_gather(dim=0, groups=world)
-  std::string identity;               // what ranks of a group must agree on: name, operands
-  std::string fingerprint;            // of the bytes; empty with them
-  std::string bytes;                  // HloModuleProto; empty if no operand has elements
-  std::string text;                   // the same for people
-  std::vector<hlo::Shape> results;    // one per operand
-  std::vector<size_t> live;           // operands that have elements: those that the module takes
-  std::vector<std::string> opcodes;   // the collective instructions in the module
-  Rule rule = Rule::kNative;          // fallback if any operand needs it
+  Collective collective;             // with its attributes in canonical form
+  std::string name;                  // all_gather(dim=0, groups=world)
+  std::string identity;              // what ranks of a group must agree on: name, operands
+  std::string fingerprint;           // of the bytes; empty with them
+  std::string bytes;                 // HloModuleProto; empty if no operand has elements
+  std::string text;                  // the same for people
+  std::vector<hlo::Shape> results;   // one per operand
+  std::vector<size_t> live;          // operands that have elements: those that the module takes
+  std::vector<std::string> opcodes;  // the collective instructions in the module
+  Rule rule = Rule::kNative;         // fallback if any operand needs it
   std::string why;
-  bool takes_token = false;           // one more operand and result, s32[1]: see Emitter
+  bool takes_token = false;  // one more operand and result, s32[1]: see Emitter
 };
 
 // Every error is a Status: nothing unverified is built.

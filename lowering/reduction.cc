@@ -91,8 +91,7 @@ namespace {
 
 Value Times(Computation& c, const Value& x, double factor) {
   if (factor == 1.0) return x;
-  return c.Binary("multiply", x,
-                  c.Broadcast(c.Scalar(x.shape.type, factor), x.shape, {}));
+  return c.Binary("multiply", x, c.Broadcast(c.Scalar(x.shape.type, factor), x.shape, {}));
 }
 
 }  // namespace

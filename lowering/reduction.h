@@ -11,15 +11,15 @@
 namespace xla_cc {
 
 // REDUCE(enumerator, name, HLO opcode of the reducer)
-#define XLA_CC_REDUCE_KINDS(REDUCE)              \
-  REDUCE(kSum, "sum", "add")                     \
-  REDUCE(kProduct, "product", "multiply")        \
-  REDUCE(kMin, "min", "minimum")                 \
-  REDUCE(kMax, "max", "maximum")                 \
-  REDUCE(kAnd, "and", "and")                     \
-  REDUCE(kOr, "or", "or")                        \
-  REDUCE(kXor, "xor", "xor")                     \
-  REDUCE(kAverage, "average", "add")             \
+#define XLA_CC_REDUCE_KINDS(REDUCE)       \
+  REDUCE(kSum, "sum", "add")              \
+  REDUCE(kProduct, "product", "multiply") \
+  REDUCE(kMin, "min", "minimum")          \
+  REDUCE(kMax, "max", "maximum")          \
+  REDUCE(kAnd, "and", "and")              \
+  REDUCE(kOr, "or", "or")                 \
+  REDUCE(kXor, "xor", "xor")              \
+  REDUCE(kAverage, "average", "add")      \
   REDUCE(kPremultipliedSum, "premultiplied_sum", "add")
 
 enum class ReduceKind : int {

@@ -27,8 +27,8 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}            // NOLINT: implicit by intent
-  Result(Status status) : state_(std::move(status)) {}     // NOLINT: implicit by intent
+  Result(T value) : state_(std::move(value)) {}         // NOLINT: implicit by intent
+  Result(Status status) : state_(std::move(status)) {}  // NOLINT: implicit by intent
   bool ok() const { return std::holds_alternative<T>(state_); }
   const Status& status() const { return std::get<Status>(state_); }
   T& value() { return std::get<T>(state_); }
@@ -41,7 +41,7 @@ class [[nodiscard]] Result {
 }  // namespace xla_cc
 
 // Leaves the enclosing function when a step failed.
-#define XLA_CC_RETURN_IF_ERROR(expression)                    \
-  do {                                                        \
+#define XLA_CC_RETURN_IF_ERROR(expression)                                      \
+  do {                                                                          \
     if (::xla_cc::Status status_ = (expression); !status_.ok()) return status_; \
   } while (false)

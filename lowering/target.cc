@@ -40,8 +40,8 @@ int64_t DevicesOfName(const std::string& name) {
 
 Result<Target> ParseTarget(const std::string& name, int64_t world_size) {
   static const std::map<std::string, DeviceKind> kinds = {
-      {"cpu", DeviceKind::kCpu},   {"tpu", DeviceKind::kTpu},   {"gpu", DeviceKind::kGpu},
-      {"cuda", DeviceKind::kGpu},  {"rocm", DeviceKind::kGpu},  {"neuron", DeviceKind::kNeuron},
+      {"cpu", DeviceKind::kCpu},  {"tpu", DeviceKind::kTpu},  {"gpu", DeviceKind::kGpu},
+      {"cuda", DeviceKind::kGpu}, {"rocm", DeviceKind::kGpu}, {"neuron", DeviceKind::kNeuron},
   };
   std::string kind = name.substr(0, name.find(':'));
   for (char& c : kind) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));

@@ -10,24 +10,42 @@ namespace {
 
 std::optional<ElementType> ElementTypeOf(at::ScalarType type) {
   switch (type) {
-    case at::kBool: return ElementType::kPred;
-    case at::kChar: return ElementType::kS8;
-    case at::kShort: return ElementType::kS16;
-    case at::kInt: return ElementType::kS32;
-    case at::kLong: return ElementType::kS64;
-    case at::kByte: return ElementType::kU8;
-    case at::kUInt16: return ElementType::kU16;
-    case at::kUInt32: return ElementType::kU32;
-    case at::kUInt64: return ElementType::kU64;
-    case at::kHalf: return ElementType::kF16;
-    case at::kBFloat16: return ElementType::kBF16;
-    case at::kFloat: return ElementType::kF32;
-    case at::kDouble: return ElementType::kF64;
-    case at::kComplexFloat: return ElementType::kC64;
-    case at::kComplexDouble: return ElementType::kC128;
-    case at::kFloat8_e5m2: return ElementType::kF8E5M2;
-    case at::kFloat8_e4m3fn: return ElementType::kF8E4M3FN;
-    default: return std::nullopt;
+    case at::kBool:
+      return ElementType::kPred;
+    case at::kChar:
+      return ElementType::kS8;
+    case at::kShort:
+      return ElementType::kS16;
+    case at::kInt:
+      return ElementType::kS32;
+    case at::kLong:
+      return ElementType::kS64;
+    case at::kByte:
+      return ElementType::kU8;
+    case at::kUInt16:
+      return ElementType::kU16;
+    case at::kUInt32:
+      return ElementType::kU32;
+    case at::kUInt64:
+      return ElementType::kU64;
+    case at::kHalf:
+      return ElementType::kF16;
+    case at::kBFloat16:
+      return ElementType::kBF16;
+    case at::kFloat:
+      return ElementType::kF32;
+    case at::kDouble:
+      return ElementType::kF64;
+    case at::kComplexFloat:
+      return ElementType::kC64;
+    case at::kComplexDouble:
+      return ElementType::kC128;
+    case at::kFloat8_e5m2:
+      return ElementType::kF8E5M2;
+    case at::kFloat8_e4m3fn:
+      return ElementType::kF8E4M3FN;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -89,30 +107,46 @@ hlo::Shape ShapeOf(const char* op, size_t index, const at::Tensor& tensor) {
 
 at::ScalarType ScalarTypeOf(ElementType type) {
   switch (type) {
-    case ElementType::kPred: return at::kBool;
-    case ElementType::kS8: return at::kChar;
-    case ElementType::kS16: return at::kShort;
-    case ElementType::kS32: return at::kInt;
-    case ElementType::kS64: return at::kLong;
-    case ElementType::kU8: return at::kByte;
-    case ElementType::kU16: return at::kUInt16;
-    case ElementType::kU32: return at::kUInt32;
-    case ElementType::kU64: return at::kUInt64;
-    case ElementType::kF16: return at::kHalf;
-    case ElementType::kBF16: return at::kBFloat16;
-    case ElementType::kF32: return at::kFloat;
-    case ElementType::kF64: return at::kDouble;
-    case ElementType::kC64: return at::kComplexFloat;
-    case ElementType::kC128: return at::kComplexDouble;
-    case ElementType::kF8E5M2: return at::kFloat8_e5m2;
-    case ElementType::kF8E4M3FN: return at::kFloat8_e4m3fn;
+    case ElementType::kPred:
+      return at::kBool;
+    case ElementType::kS8:
+      return at::kChar;
+    case ElementType::kS16:
+      return at::kShort;
+    case ElementType::kS32:
+      return at::kInt;
+    case ElementType::kS64:
+      return at::kLong;
+    case ElementType::kU8:
+      return at::kByte;
+    case ElementType::kU16:
+      return at::kUInt16;
+    case ElementType::kU32:
+      return at::kUInt32;
+    case ElementType::kU64:
+      return at::kUInt64;
+    case ElementType::kF16:
+      return at::kHalf;
+    case ElementType::kBF16:
+      return at::kBFloat16;
+    case ElementType::kF32:
+      return at::kFloat;
+    case ElementType::kF64:
+      return at::kDouble;
+    case ElementType::kC64:
+      return at::kComplexFloat;
+    case ElementType::kC128:
+      return at::kComplexDouble;
+    case ElementType::kF8E5M2:
+      return at::kFloat8_e5m2;
+    case ElementType::kF8E4M3FN:
+      return at::kFloat8_e4m3fn;
   }
   TORCH_INTERNAL_ASSERT(false, "element type without a torch type");
 }
 
 void PythonReader::Wrong(const char* name, PyObject* value, const char* required) const {
-  throw BadType(
-      Refuse({"A1", op_, name, Repr(value), required, "See docs/spec.md"}).message());
+  throw BadType(Refuse({"A1", op_, name, Repr(value), required, "See docs/spec.md"}).message());
 }
 
 PyObject* PythonReader::Next(const char* name) {
@@ -189,8 +223,9 @@ std::vector<std::vector<int64_t>> PythonReader::Lists(const char* name, PyObject
 
 void PythonReader::operator()(const char* name, Groups& value) {
   PyObject* object = Next(name);
-  value = object == Py_None ? Groups()
-                            : Groups(Lists(name, object, "None or lists of ranks: [[0, 1], [2, 3]]"));
+  value = object == Py_None
+              ? Groups()
+              : Groups(Lists(name, object, "None or lists of ranks: [[0, 1], [2, 3]]"));
 }
 
 void PythonReader::operator()(const char* name, Pairs& value) {
@@ -202,11 +237,14 @@ void StackReader::operator()(const char* name, ReduceKind& value) {
   value = ParseReduceKind(op_, name, values_[next_++].toStringRef());
 }
 
-void StackReader::operator()(const char* name, Pairs& value) { value = ToPairs(op_, name, Lists()); }
+void StackReader::operator()(const char* name, Pairs& value) {
+  value = ToPairs(op_, name, Lists());
+}
 
 std::vector<std::vector<int64_t>> StackReader::Lists() {
   std::vector<std::vector<int64_t>> lists;
-  for (const c10::IValue& inner : values_[next_++].toListRef()) lists.push_back(inner.toIntVector());
+  for (const c10::IValue& inner : values_[next_++].toListRef())
+    lists.push_back(inner.toIntVector());
   return lists;
 }
 

@@ -4,16 +4,16 @@
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
-#include <unordered_map>
 #include <memory>
+#include <unordered_map>
 
 namespace xla_cc {
 namespace {
 
 // Everything that ends in host memory: .item(), .cpu(), copies, printing, and each operator that
 // torch_xla has not and runs on the CPU (through _to_cpu).
-constexpr const char* kReaders[] = {"_local_scalar_dense", "_to_copy",  "_copy_from",
-                                    "_copy_from_and_resize", "_to_cpu", "nonzero"};
+constexpr const char* kReaders[] = {"_local_scalar_dense",   "_to_copy", "_copy_from",
+                                    "_copy_from_and_resize", "_to_cpu",  "nonzero"};
 
 struct Door {
   std::function<void(int64_t)> before_read;

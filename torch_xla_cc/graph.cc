@@ -12,9 +12,9 @@
 namespace xla_cc {
 namespace {
 
-// Python functions of torch_xla and of our package. Set when the package is imported, and not looked
-// up on first use: an import inside a static initializer lets the interpreter lock go while other
-// threads wait for the initializer with it.
+// Python functions of torch_xla and of our package. Set when the package is imported, and not
+// looked up on first use: an import inside a static initializer lets the interpreter lock go while
+// other threads wait for the initializer with it.
 PythonFunctions*& Functions() {
   static PythonFunctions* functions = nullptr;
   return functions;
@@ -143,8 +143,8 @@ PlanPtr PlanFor(const Collective& collective, const std::vector<hlo::Shape>& ope
   const py::gil_scoped_release unlocked;
   Result<Lowered> lowered = Lower(collective, operands, target, site);
   if (!lowered.ok()) throw BadValue(lowered.status().message());
-  return PlanCache::Get().Insert(
-      std::move(key), std::make_shared<Plan>(std::move(lowered.value()), target));
+  return PlanCache::Get().Insert(std::move(key),
+                                 std::make_shared<Plan>(std::move(lowered.value()), target));
 }
 
 std::vector<py::object> Attach(const Collective& collective,
@@ -158,11 +158,12 @@ std::vector<py::object> Attach(const Collective& collective,
     operands.push_back(ShapeOf(op.c_str(), i, tensor));
     const at::Device device = tensor.device();
     if (device.type() != at::kXLA || (rank >= 0 && device.index() != rank)) {
-      throw BadValue(Refuse({"A4", op, "operand " + std::to_string(i), "a tensor on " + device.str(),
-                             rank < 0 ? "on an XLA device"
-                                      : "on xla:" + std::to_string(rank) + " as operand 0 is",
-                             "Move it: tensor.to(torch_xla.device())"})
-                         .message());
+      throw BadValue(
+          Refuse({"A4", op, "operand " + std::to_string(i), "a tensor on " + device.str(),
+                  rank < 0 ? "on an XLA device"
+                           : "on xla:" + std::to_string(rank) + " as operand 0 is",
+                  "Move it: tensor.to(torch_xla.device())"})
+              .message());
     }
     rank = device.index();
   }

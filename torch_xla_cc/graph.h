@@ -28,7 +28,8 @@ PlanPtr PlanFor(const Collective& collective, const std::vector<hlo::Shape>& ope
 
 // Puts the collective into the graph; one new result a tensor. Holds the interpreter lock.
 // Throws BadValue, or py::error_already_set.
-std::vector<py::object> Attach(const Collective& collective, const std::vector<py::handle>& tensors);
+std::vector<py::object> Attach(const Collective& collective,
+                               const std::vector<py::handle>& tensors);
 
 // The target of lowerings: a thread's own if it has set one (lowering_for), else the running
 // device's, which Python tells on first use.

@@ -1,8 +1,8 @@
 #include "torch_xla_cc/library.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/library.h>
 #include <torch/torch.h>
 

@@ -96,7 +96,7 @@ PyObject* CallCollective(PyObject*, PyObject* const* args, Py_ssize_t count) {
 }
 
 PyMethodDef collectives[] = {
-#define COLLECTIVE(Type, name)                                                            \
+#define COLLECTIVE(Type, name)                                                                \
   {#name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&CallCollective<Type>)), \
    METH_FASTCALL, nullptr},
 #include "lowering/collectives.def"
@@ -189,8 +189,8 @@ void BindLowering(py::module_& m) {
   m.def("clear_cache", [] { PlanCache::Get().Clear(); });
 }
 
-// lower_<name>(shapes, fields...) -> description with the module's bytes and text: what a call would
-// become on the current target, without tensors.
+// lower_<name>(shapes, fields...) -> description with the module's bytes and text: what a call
+// would become on the current target, without tensors.
 template <class T>
 py::dict LowerOnly(const std::vector<std::pair<int64_t, std::vector<int64_t>>>& shapes,
                    const py::args& fields) {
@@ -216,14 +216,12 @@ py::dict LowerOnly(const std::vector<std::pair<int64_t, std::vector<int64_t>>>& 
   return out;
 }
 
-// Set while the door itself reads a tensor.
-thread_local bool inside_the_door = false;
-
 void BindRanks(py::module_& m) {
   m.def("ranks_start", [](int64_t world_size, double timeout_s) {
     if (world_size < 1) throw BadValue("ranks_start: world_size must be at least 1");
     ResetTokens();
-    Ranks::Get().Start(world_size, std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1e3)));
+    Ranks::Get().Start(world_size,
+                       std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1e3)));
   });
   m.def("ranks_stop", [] {
     Ranks::Get().Stop();
@@ -248,8 +246,8 @@ void BindRanks(py::module_& m) {
     try {
       run();
     } catch (py::error_already_set& error) {
-      Ranks::Get().Fail(rank, "rank " + std::to_string(rank) + " could not run its graph: " +
-                                  error.what());
+      Ranks::Get().Fail(
+          rank, "rank " + std::to_string(rank) + " could not run its graph: " + error.what());
       throw;
     }
     Ranks::Get().Dispatched(rank);
@@ -259,24 +257,12 @@ void BindRanks(py::module_& m) {
     // Kept for good: kernels on other threads may still be in it when the door closes.
     auto* function = new py::function(std::move(before_read));
     OpenDoor([function](int64_t rank) {
-      if (inside_the_door || !Ranks::Get().HasPending(rank)) return;
+      if (!Ranks::Get().HasPending(rank)) return;
       const py::gil_scoped_acquire locked;
       (*function)(rank);
     });
   });
   m.def("close_door", &CloseDoor);
-  // Waits until the tensor's data is there, which is on its way. Nothing pending is run for it.
-  m.def("wait_for", [](const at::Tensor& tensor) {
-    const py::gil_scoped_release unlocked;
-    inside_the_door = true;
-    try {
-      tensor.cpu();
-    } catch (...) {
-      inside_the_door = false;
-      throw;
-    }
-    inside_the_door = false;
-  });
 }
 
 }  // namespace

@@ -34,7 +34,9 @@ class Key {
   void operator()(const char*, int64_t value) { numbers_.push_back(value); }
   void operator()(const char*, const std::optional<int64_t>& value);
   void operator()(const char*, double value);
-  void operator()(const char*, ReduceKind value) { numbers_.push_back(static_cast<int64_t>(value)); }
+  void operator()(const char*, ReduceKind value) {
+    numbers_.push_back(static_cast<int64_t>(value));
+  }
   void operator()(const char*, const Groups& value);
   void operator()(const char*, const Pairs& value);
   void Add(const hlo::Shape& shape);

@@ -42,10 +42,11 @@ void Ranks::Stop() {
 Failure Ranks::Issue(int64_t rank, PlanPtr plan, Site site) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (rank < 0 || rank >= static_cast<int64_t>(ranks_.size())) {
-    return {{{"a collective between CPU devices was called outside of torch_xla_cc.launch. There the "
-              "ranks are threads that have to meet before they run: start them with "
-              "torch_xla_cc.launch(fn, args, nprocs)",
-              {}}}};
+    return {
+        {{"a collective between CPU devices was called outside of torch_xla_cc.launch. There the "
+          "ranks are threads that have to meet before they run: start them with "
+          "torch_xla_cc.launch(fn, args, nprocs)",
+          {}}}};
   }
   if (Failure failure = TakeFailureLocked(rank)) return failure;
   ranks_[rank].last = {plan, site};
@@ -137,8 +138,8 @@ Failure Ranks::TakeFailureLocked(int64_t rank) {
   ranks_[rank].told = true;
   ranks_[rank].pending.clear();
   // Once every running rank knows, they may try again, from a clean start.
-  const bool all = std::all_of(ranks_.begin(), ranks_.end(),
-                               [](const Rank& r) { return r.told || r.finished; });
+  const bool all =
+      std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.told || r.finished; });
   if (all) {
     failure_ = {};
     for (Rank& r : ranks_) r.told = false;
@@ -151,8 +152,8 @@ bool Ranks::AllAlike() const {
   const auto same = [](const Issued& a, const Issued& b) { return a.plan == b.plan; };
   for (const Rank& rank : ranks_) {
     const auto& first = ranks_[0].pending;
-    if (!rank.waiting || !std::equal(rank.pending.begin(), rank.pending.end(), first.begin(),
-                                     first.end(), same)) {
+    if (!rank.waiting ||
+        !std::equal(rank.pending.begin(), rank.pending.end(), first.begin(), first.end(), same)) {
       return false;
     }
   }

@@ -21,7 +21,8 @@ Folders& TheFolders() {
 }
 
 bool Under(const char* file, const std::string& folder) {
-  return file != nullptr && !folder.empty() && std::strncmp(file, folder.data(), folder.size()) == 0;
+  return file != nullptr && !folder.empty() &&
+         std::strncmp(file, folder.data(), folder.size()) == 0;
 }
 
 // Whose a code object is; keeps it alive. The interpreter lock guards the map.

@@ -136,8 +136,7 @@ Value Computation::Select(const Value& condition, const Value& a, const Value& b
   return {Add("select", a.shape, {condition.id, a.id, b.id}), a.shape};
 }
 
-Value Computation::Broadcast(const Value& x, const Shape& shape,
-                             const std::vector<int64_t>& dims) {
+Value Computation::Broadcast(const Value& x, const Shape& shape, const std::vector<int64_t>& dims) {
   return {Add("broadcast", shape, {x.id}, Dimensions(dims)), shape};
 }
 
@@ -189,7 +188,10 @@ Value Computation::Scalar(ElementType type, double value) {
   // One literal form of integers and two of floats, converted to what is asked for; XLA folds that.
   const bool integral = IsIntegral(type) || type == ElementType::kPred;
   const bool wide = type == ElementType::kF64 || type == ElementType::kC128;
-  const Shape shape{integral ? ElementType::kS32 : wide ? ElementType::kF64 : ElementType::kF32, {}};
+  const Shape shape{integral ? ElementType::kS32
+                    : wide   ? ElementType::kF64
+                             : ElementType::kF32,
+                    {}};
   Message literal;
   literal.Sub(1, shape.ToProto());
   if (integral) {
@@ -243,8 +245,8 @@ Callee Module::Finish(const Computation& computation) {
   Message proto = computation.instructions_;
   proto.Bytes(1, callee.name).Sub(4, program_shape).Int(5, id).Int(6, computation.root_id_);
   computations_.Sub(3, proto);
-  text_ += "%" + callee.name + " (" + parameters + ") -> " + computation.root_type_.text() + " {\n" +
-           computation.text_ + "  return %" + names_.at(computation.root_id_) + "\n}\n";
+  text_ += "%" + callee.name + " (" + parameters + ") -> " + computation.root_type_.text() +
+           " {\n" + computation.text_ + "  return %" + names_.at(computation.root_id_) + "\n}\n";
   entry_ = callee;
   entry_shape_ = program_shape;
   return callee;

@@ -40,8 +40,7 @@ Values AllReduce::LowerFallback(Emitter& e, const Values& xs) const {
   const Value gathered = Lower(AllGather{0, groups}, e, {c.Reshape(x, stacked)})[0];
   Value init = c.Scalar(x.shape.type, 0);
   if (reduction.kind == ReduceKind::kAnd) init = c.Unary("not", init);
-  const hlo::Callee reducer =
-      e.module().Reducer(ReducerOpcode(reduction.kind), x.shape.type);
+  const hlo::Callee reducer = e.module().Reducer(ReducerOpcode(reduction.kind), x.shape.type);
   return {reduction.After(c, c.Reduce(gathered, init, 0, reducer), groups, e.world_size())};
 }
 

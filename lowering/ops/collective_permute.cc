@@ -26,10 +26,10 @@ Status ResolvePairs(const std::string& op, int64_t world_size, Pairs* pairs) {
       }
     }
     if (sources[source] || targets[target]) {
-      return Refuse({"P1", op, "pairs", pair,
-                     std::string("the only pair with this ") +
-                         (sources[source] ? "source" : "target"),
-                     "Use collective_broadcast or all_gather where one rank has several partners"});
+      return Refuse(
+          {"P1", op, "pairs", pair,
+           std::string("the only pair with this ") + (sources[source] ? "source" : "target"),
+           "Use collective_broadcast or all_gather where one rank has several partners"});
     }
     sources[source] = targets[target] = true;
   }

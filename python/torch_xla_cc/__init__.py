@@ -38,8 +38,8 @@ from torch_xla_cc._versions import UnsupportedVersion
 
 _C.set_folders(f"{_Path(__file__).parent}/", f"{_Path(torch_xla.__file__).parent}/")
 _C.set_python_functions(
-    torch_xla._XLAC._xla_op_computation_from_module_proto,
-    torch_xla._XLAC._xla_user_computation,
+    _runtime.XLAC._xla_op_computation_from_module_proto,
+    _runtime.XLAC._xla_user_computation,
     _runtime.running_target,
     _runtime.first_token,
 )

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch_xla
 
 from torch_xla_cc import _C
+from torch_xla_cc._runtime import XLAC
 
 # Functions of _XLAC that run, or hand out, what pending tensors will be.
 _READERS = (
@@ -33,45 +33,28 @@ _READERS = (
 # One rank at a time looks up a program without collectives and, if it is new, compiles it: the
 # others then find it. Programs with collectives are ordered in torch_xla_cc/ranks.h.
 _dispatch = threading.Lock()
-# The token of the last collective that each rank has handed over and not waited for.
-_running: dict[int, torch.Tensor] = {}
 _originals: dict[str, Callable[..., Any]] = {}
 
 
 def _rank_of(device: str) -> int:
-    return int((device or torch_xla._XLAC._xla_get_default_device()).rpartition(":")[2])
+    return int((device or XLAC._xla_get_default_device()).rpartition(":")[2])
 
 
 def _program_hash(rank: int) -> bytes:
     """Equal for ranks that traced the same graph, as far as collectives depend on it."""
     # The hash waits for the device with the interpreter lock held, which peers need to come.
-    _wait_for_collectives(rank)
-    hashed: bytes = torch_xla._XLAC._get_graph_hash([_C.token(rank)])
+    _wait(rank)
+    hashed: bytes = XLAC._get_graph_hash([_C.token(rank)])
     return hashed
 
 
-def _wait_for_collectives(rank: int) -> None:
-    """Wait for the collectives that were handed over, without holding any lock meanwhile.
-
-    Every collective passes the token on, so the last one's is there when all are done.
-    """
-    token = _running.pop(rank, None)
-    if token is not None:
-        _C.wait_for(token)
-
-
 def _wait(rank: int) -> None:
-    """Wait until the device of this rank has done all that was handed to it.
-
-    torch_xla's own wait holds a lock that every rank needs to start its graph: a rank that waited
-    there for a collective would keep its peers from it.
-    """
-    _wait_for_collectives(rank)
+    """Wait until the device of this rank has done all that was handed to it."""
     _originals["_xla_wait_device_ops"]([f"CPU:{rank}"])
 
 
 def _wait_device_ops(devices: list[str] | None = None) -> None:
-    """`_XLAC._xla_wait_device_ops`: of a rank's own device."""
+    """`_XLAC._xla_wait_device_ops`, of the rank's own device: others may wait for this rank."""
     _wait(_rank_of(""))
 
 
@@ -90,13 +73,12 @@ def _step_marker(
     try:
         if _C.ranks_pending(rank):
             _C.ranks_meet(rank, _program_hash(rank), run)
-            _running[rank] = _C.token(rank)
         else:
             with _dispatch:
                 _C.ranks_meet(rank, b"", run)
     except _C.RanksDisagree:
         # A graph that cannot run is thrown away: a later step shall not run it.
-        torch_xla._XLAC._clear_pending_irs(f"xla:{rank}")
+        XLAC._clear_pending_irs(f"xla:{rank}")
         raise
     if wait:
         _wait(rank)
@@ -142,8 +124,8 @@ def open_door() -> None:
     replacements["_xla_wait_device_ops"] = _wait_device_ops
     replacements["_set_use_eager_mode"] = _set_use_eager_mode
     for name, function in replacements.items():
-        _originals[name] = getattr(torch_xla._XLAC, name)
-        setattr(torch_xla._XLAC, name, function)
+        _originals[name] = getattr(XLAC, name)
+        setattr(XLAC, name, function)
     _C.open_door(_before_read)
 
 
@@ -151,11 +133,10 @@ def close_door() -> None:
     """Take it out: torch_xla is as it was."""
     _C.close_door()
     for name, function in _originals.items():
-        setattr(torch_xla._XLAC, name, function)
+        setattr(XLAC, name, function)
     _originals.clear()
-    _running.clear()
 
 
 def default_rank() -> int:
     """The rank whose device is this thread's default."""
-    return torch.device(torch_xla._XLAC._xla_get_default_device()).index or 0
+    return torch.device(XLAC._xla_get_default_device()).index or 0

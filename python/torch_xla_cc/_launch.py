@@ -15,6 +15,7 @@ from torch_xla import runtime
 from torch_xla.core import xla_model as stock
 
 from torch_xla_cc import _C, _channels, _door
+from torch_xla_cc._runtime import XLAC
 
 _DEFAULT_TIMEOUT_S = 600.0
 _PREPARED = "TORCH_XLA_CC_PREPARED"  # in the environment: the runtime was started by launch
@@ -42,7 +43,7 @@ class _Rank:
 
     def _run(self, fn: Callable[..., Any], args: Sequence[Any]) -> None:
         try:
-            torch_xla._XLAC._xla_set_default_device(f"xla:{self.rank}")
+            XLAC._xla_set_default_device(f"xla:{self.rank}")
             self.result = fn(self.rank, *args)
             # What is still pending runs now: peers may wait for this rank's part of it.
             torch_xla.sync()
@@ -68,7 +69,7 @@ def _cause(rank: int, error: BaseException) -> str:
 def _prepare_cpu(nprocs: int | None) -> int:
     """Set what XLA:CPU needs before its runtime starts; the number of devices."""
     wanted = nprocs or int(os.environ.get("CPU_NUM_DEVICES", "1"))
-    if not torch_xla._XLAC._xla_runtime_is_initialized():
+    if not XLAC._xla_runtime_is_initialized():
         cores = os.cpu_count() or 1
         os.environ["CPU_NUM_DEVICES"] = str(wanted)
         # A collective blocks the thread that runs it. With fewer threads than devices, ranks wait
@@ -82,7 +83,7 @@ def _prepare_cpu(nprocs: int | None) -> int:
         # torch_xla runs a graph of this many nodes by itself, past the door.
         os.environ["XLA_TRIM_GRAPH_SIZE"] = str(2**60)
         os.environ[_PREPARED] = str(wanted)
-    devices = len(torch_xla._XLAC._xla_get_devices())
+    devices = len(XLAC._xla_get_devices())
     if devices != wanted or (wanted > 1 and os.environ.get(_PREPARED) != str(wanted)):
         raise RuntimeError(
             f"launch: nprocs = {wanted}, but the XLA runtime of this process already runs with "
@@ -96,8 +97,8 @@ def _prepare_cpu(nprocs: int | None) -> int:
 @contextlib.contextmanager
 def _world(nprocs: int, timeout_s: float) -> Iterator[None]:
     """The ranks' common state, around a run of them."""
-    before = list(torch_xla._XLAC._xla_get_replication_devices())
-    stock.set_replication("xla:0", stock.get_xla_supported_devices())
+    before = list(XLAC._xla_get_replication_devices())
+    stock.set_replication(torch_xla.device(0), torch_xla.devices())
     runtime._WORLD_SIZE = None  # torch_xla remembers the world of one from before
     _C.forget_running_target()
     _C.ranks_start(nprocs, timeout_s)
@@ -109,7 +110,7 @@ def _world(nprocs: int, timeout_s: float) -> Iterator[None]:
         _door.close_door()
         _C.ranks_stop()
         _channels.forget()
-        torch_xla._XLAC._xla_set_replication_devices(before)
+        XLAC._xla_set_replication_devices(before)
         runtime._WORLD_SIZE = None
         _C.forget_running_target()
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import torch
-import torch_xla
-from torch_xla import runtime
+from torch_xla import _XLAC, runtime  # type: ignore[attr-defined]
+
+# torch_xla's bindings: the only door to it, and private.
+XLAC: Any = _XLAC
 
 
 def world_size() -> int:
     """The number of ranks: devices of all processes that take part."""
     # torch_xla counts one rank until replication is set up, which launch and spawn do.
-    if torch_xla._XLAC._xla_get_replication_devices_count() == 0:
+    if XLAC._xla_get_replication_devices_count() == 0:
         return 1
     return int(runtime.global_device_count())
 

@@ -11,8 +11,8 @@ using hlo::ElementType;
 using hlo::Shape;
 
 struct Limit {
-  const char* name;
   const char* label;
+  const char* name;
   Collective collective;
   Shape operand;
   Target target;
@@ -46,40 +46,40 @@ AllReduce Reduce(ReduceKind kind, const Groups& groups) { return {{kind}, groups
 INSTANTIATE_TEST_SUITE_P(
     Device, Limits,
     testing::Values(
-        Limit{"TpuUnequalGroups", "C1", AllReduce{{}, kUnequal8}, F32({8}), Tpu8()},
-        Limit{"TpuWideProduct",
-              "C1",
+        Limit{"C1", "TpuUnequalGroups", AllReduce{{}, kUnequal8}, F32({8}), Tpu8()},
+        Limit{"C1",
+              "TpuWideProduct",
               Reduce(ReduceKind::kProduct, {}),
               {ElementType::kF64, {8}},
               Tpu8()},
-        Limit{"TpuWideMin", "C1", Reduce(ReduceKind::kMin, {}), {ElementType::kS64, {8}}, Tpu8()},
+        Limit{"C1", "TpuWideMin", Reduce(ReduceKind::kMin, {}), {ElementType::kS64, {8}}, Tpu8()},
         // A fallback is built of other ops, which the device may lack as well.
-        Limit{"TpuBroadcastInUnequalGroups", "C1", CollectiveBroadcast{0, kUnequal8}, F32({8}),
+        Limit{"C1", "TpuBroadcastInUnequalGroups", CollectiveBroadcast{0, kUnequal8}, F32({8}),
               Tpu8()},
-        Limit{"TpuWideProductScattered",
-              "C1",
+        Limit{"C1",
+              "TpuWideProductScattered",
               ReduceScatter{{ReduceKind::kProduct}, 0, {}, {}},
               {ElementType::kS64, {8}},
               Tpu8()},
-        Limit{"TpuWideMaxScattered",
-              "C1",
+        Limit{"C1",
+              "TpuWideMaxScattered",
               ReduceScatter{{ReduceKind::kMax}, 0, {}, {}},
               {ElementType::kF64, {8}},
               Tpu8()},
-        Limit{"CpuBitwiseInUnequalGroups", "C1", Reduce(ReduceKind::kXor, kUnequal4), S32({8}),
+        Limit{"C1", "CpuBitwiseInUnequalGroups", Reduce(ReduceKind::kXor, kUnequal4), S32({8}),
               Cpu4()},
-        Limit{"CpuXorOfPredInUnequalGroups",
-              "C1",
+        Limit{"C1",
+              "CpuXorOfPredInUnequalGroups",
               Reduce(ReduceKind::kXor, kUnequal4),
               {ElementType::kPred, {8}},
               Cpu4()},
-        Limit{"GpuBitwiseInUnequalGroups", "C1", Reduce(ReduceKind::kAnd, kUnequal8), S32({8}),
+        Limit{"C1", "GpuBitwiseInUnequalGroups", Reduce(ReduceKind::kAnd, kUnequal8), S32({8}),
               Gpu8()}),
     [](const auto& info) { return info.param.name; });
 
 // The same from the other side, for everything that is not refused: instructions that want groups
 // of one size have them, and what is reduced on each rank starts from the reduction's identity.
-class Sweep : public testing::TestWithParam<std::string> {};
+class EverythingElse : public testing::TestWithParam<std::string> {};
 
 bool NeedsUniformGroups(const std::string& opcode) {
   return opcode == "all-gather" || opcode == "reduce-scatter" || opcode == "all-to-all";
@@ -103,7 +103,7 @@ bool StartsFromZero(const ReadModule& module, const ReadInstruction& reduce) {
   return false;
 }
 
-TEST_P(Sweep, HasNoWrongInstructions) {
+TEST_P(EverythingElse, HasNoWrongInstructions) {
   const Target target = TargetOf(GetParam());
   int lowered_count = 0;
   for (const Sample& sample : Samples(target.world_size)) {
@@ -125,7 +125,7 @@ TEST_P(Sweep, HasNoWrongInstructions) {
   EXPECT_GT(lowered_count, 300);
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, Sweep,
+INSTANTIATE_TEST_SUITE_P(Targets, EverythingElse,
                          testing::Values("cpu:4", "tpu:v5e:2x4", "gpu:h100x8", "neuron:trn:8"),
                          [](const auto& info) { return info.param.substr(0, 3); });
 

@@ -37,7 +37,7 @@ TEST(Iota, TheReferenceItself) {
   EXPECT_EQ(Expand({4, 2, {2, 2, 2}, {0, 2, 1}}), Lists({{0, 2}, {1, 3}, {4, 6}, {5, 7}}));
 }
 
-class Sweep : public testing::TestWithParam<int> {
+class RandomGroups : public testing::TestWithParam<int> {
  protected:
   std::mt19937 random_{static_cast<unsigned>(GetParam())};
   int64_t Upto(int64_t limit) { return static_cast<int64_t>(random_() % limit); }
@@ -62,7 +62,7 @@ class Sweep : public testing::TestWithParam<int> {
   }
 };
 
-TEST_P(Sweep, RegularGroupsAreCompact) {
+TEST_P(RandomGroups, RegularGroupsAreCompact) {
   const int64_t groups = 1 + Upto(12);
   const int64_t size = 1 + Upto(12);
   for (const Lists& list : {Blocks(groups, size), Strided(groups, size)}) {
@@ -75,7 +75,7 @@ TEST_P(Sweep, RegularGroupsAreCompact) {
 }
 
 // One exchange of two ranks makes regular groups irregular, unless it leads to the other form.
-TEST_P(Sweep, IrregularGroupsAreListed) {
+TEST_P(RandomGroups, IrregularGroupsAreListed) {
   const int64_t groups = 2 + Upto(6);
   const int64_t size = 2 + Upto(6);
   Lists list = Upto(2) == 0 ? Blocks(groups, size) : Strided(groups, size);
@@ -84,7 +84,7 @@ TEST_P(Sweep, IrregularGroupsAreListed) {
   EXPECT_EQ(iota.has_value(), list == Blocks(groups, size) || list == Strided(groups, size));
 }
 
-TEST_P(Sweep, ArithmeticAgreesWithTheList) {
+TEST_P(RandomGroups, ArithmeticAgreesWithTheList) {
   const int64_t world_size = 1 + Upto(24);
   const Lists list = Random(world_size);
   Groups groups(list);
@@ -113,7 +113,7 @@ TEST_P(Sweep, ArithmeticAgreesWithTheList) {
   }
 }
 
-TEST_P(Sweep, OneMistakeIsFound) {
+TEST_P(RandomGroups, OneMistakeIsFound) {
   const int64_t world_size = 2 + Upto(20);
   const Lists list = Random(world_size);
   const size_t at = Upto(static_cast<int64_t>(list.size()));
@@ -140,7 +140,7 @@ TEST_P(Sweep, OneMistakeIsFound) {
       << message(foreign);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, Sweep, testing::Range(0, 200));
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomGroups, testing::Range(0, 200));
 
 }  // namespace
 }  // namespace xla_cc

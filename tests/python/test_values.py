@@ -58,8 +58,9 @@ def random_bits(rng, dtype, shape):
     if dtype == "pred":
         return rng.integers(0, 2, shape).astype(bool)
     of = numpy_dtype(dtype)
-    count = int(np.prod(shape))
-    return np.frombuffer(rng.bytes(count * of.itemsize), of).reshape(shape)
+    values = np.frombuffer(rng.bytes(int(np.prod(shape)) * of.itemsize), of).reshape(shape)
+    # A transfer of f16 keeps no NaN but this one (test_what_transfers_lose).
+    return np.where(np.isnan(values), of.type(np.nan), values) if dtype == "f16" else values
 
 
 def exact_values(rng, dtype, shape, kind):
@@ -80,7 +81,7 @@ def run(world, cases, bitwise=False):
     found = []
     for case, results in zip(cases, zip(*by_rank, strict=True), strict=True):
         found += differences(case, list(results), bitwise)
-    assert not found, "\n".join(problem[:600] for problem in found)
+    assert not found, "\n".join([f"{len(found)} wrong results", *found[:8]])
 
 
 def gather_cases(world):
@@ -121,6 +122,28 @@ def broadcast_cases(world):
                 yield "collective_broadcast", shape, fields
 
 
+def transfer(rank):
+    device = torch_xla.device()
+    payload = torch.tensor([0x7C01, 0x7FFF], dtype=torch.int16).view(torch.float16)
+    imaginary = torch.tensor([1 + 2j, 3j], dtype=torch.complex128)
+    refused = []
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        try:
+            torch.tensor(1.0).to(dtype).to(device)
+        except RuntimeError as error:
+            refused.append(str(error))
+    return payload.to(device).cpu().view(torch.int16), imaginary.to(device).cpu(), refused
+
+
+def test_what_transfers_lose():
+    """The reasons for what random_bits and oracle.put go around; not ours, and the stock's too."""
+    payload, imaginary, refused = worlds.run(2, transfer)[0]
+    assert payload.tolist() == [0x7E00, 0x7E00]
+    assert imaginary.tolist() == [1, 0]
+    assert len(refused) == 2
+    assert all("Unsupported scalar type:Float8" in message for message in refused)
+
+
 MOVES = {
     "all_gather": gather_cases,
     "collective_permute and channels": permute_cases,
@@ -146,6 +169,8 @@ def reductions(world, dtype, op):
     shape = (world, 2 * world, world) if world < 8 else (8, 16)
     for kind in reduce_kinds(dtype):
         for index, groups in enumerate(group_forms(world, unequal)):
+            if kind == "average" and dtype in COMPLEX and index > 4:
+                continue  # complex division by 3 rounds: see test_reductions_round_little
             if index == 0 and unequal:
                 yield (), kind, {"groups": groups}
             dims = range(len(shape)) if index == 0 else [index % len(shape)]

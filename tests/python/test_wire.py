@@ -139,10 +139,20 @@ def test_jaxlib_reads_prints_and_reads_back(lowered):
         assert _jax.hlo_module_from_text(text).to_string() == text, case
 
 
+def has_variadic_reduce_scatter(written):
+    return any(
+        instruction.opcode == "reduce-scatter" and len(instruction.operand_ids) > 1
+        for computation in HloModuleProto.FromString(written).computations
+        for instruction in computation.instructions
+    )
+
+
 def test_stablehlo_verifies(lowered):
-    """XLA's own verifier runs when it compiles; StableHLO's checks the same shapes and attributes."""
+    """XLA's own verifier runs when it compiles; this one checks the same shapes and attributes."""
     with mlir.make_ir_context():
         for case, written in lowered.items():
+            if has_variadic_reduce_scatter(written):
+                continue  # HLO has them, StableHLO does not
             computation = xla_client.XlaComputation(written)
             module = ir.Module.parse(_jax.mlir.xla_computation_to_mlir_module(computation))
             assert module.operation.verify(), case
@@ -161,9 +171,7 @@ def test_every_field_of_the_schema_is_emitted():
     used = set()
     _C.set_debug(True)  # for the call site
     try:
-        modules = [
-            case.lower()["bytes"] for t in TARGETS for op in OPS for case in cases(t, op)[:99]
-        ]
+        modules = [case.lower()["bytes"] for t in TARGETS for op in OPS for case in cases(t, op)]
     finally:
         _C.set_debug(False)
     for written in modules:
@@ -227,9 +235,9 @@ def test_bytes_are_the_same_again_and_in_another_process():
     assert len(set(fingerprints.values())) == len(fingerprints)
 
 
-# What may differ between world sizes of 8 and 4096: a few digits and varints per instruction, of
-# which there are at most six. A list of 4096 ranks takes 8000 bytes and more.
-VARINTS = 128
+# What may differ between world sizes of 8 and 4096, in bytes: a few digits and varints in each
+# instruction, of which there are at most six. A list of 4096 ranks takes 8000 and more.
+SLACK = 128
 
 
 @pytest.mark.parametrize("groups", [None, blocks, strided], ids=["world", "blocks", "strided"])
@@ -251,7 +259,7 @@ def test_size_of_a_module_does_not_grow_with_the_world(op, fields, groups):
             described = getattr(_C, f"lower_{op}")([(F32, [4096, 8])], *fields, lists)
         assert described["rule"] == "native"
         sizes[world] = len(described["bytes"])
-    assert max(sizes.values()) - min(sizes.values()) <= VARINTS, sizes
+    assert max(sizes.values()) - min(sizes.values()) <= SLACK, sizes
 
 
 SOURCES = [path for kind in ("*.cc", "*.h") for path in sorted((ROOT / "lowering").rglob(kind))]
@@ -261,7 +269,7 @@ LABEL = re.compile(r'\{"([A-Z]\d)"')
 def test_every_refusal_has_a_case():
     """As many rows in the tables of tests/lowering as places in lowering/ that refuse, by label.
 
-    Those tests check each row's label; they cannot read the sources from Bazel's sandbox.
+    Those tests check the label of each row. This one is here since Bazel shows them no sources.
     """
 
     def count(paths):
@@ -270,7 +278,6 @@ def test_every_refusal_has_a_case():
 
     refusals = count(SOURCES)
     tested = count((ROOT / "tests/lowering").glob("*_test.cc"))
-    refusals.pop("AG1", None)
     assert {"O1", "G1", "R1", "P1", "S1", "B1", "T1", "C1"} <= set(refusals)
     assert {label: n for label, n in refusals.items() if tested.get(label, 0) < n} == {}
     assert set(tested) == set(refusals)
