@@ -23,9 +23,7 @@ class Printer {
   }
   void operator()(const char* name, const Groups& value) {
     if (!with_groups_) return;
-    Begin(name);
-    if (value.IsWorld()) out_ << "world";
-    for (const auto& group : value.list()) out_ << '[' << hlo::ToString(group) << ']';
+    Begin(name) << value.ToString();
   }
   void operator()(const char* name, const Pairs& value) {
     Begin(name);

@@ -135,14 +135,15 @@ std::string Groups::ToHloText(int64_t world_size) const {
 
 std::string Groups::ToString() const {
   if (list_.empty()) return "world";
-  // Long lists are cut: the message is for people.
-  constexpr size_t kShown = 200;
+  constexpr size_t kShown = 100;
   std::string text;
   for (const auto& group : list_) {
     text += (text.empty() ? "[" : ",[") + hlo::ToString(group) + "]";
   }
-  if (text.size() > kShown) text = text.substr(0, kShown) + "...";
-  return "[" + text + "]";
+  if (text.size() <= kShown) return "[" + text + "]";
+  // A long list is told in the compact form, or cut: this is for people, and part of every module.
+  const int64_t members = static_cast<int64_t>(list_.size()) * Size(0);
+  return Uniform() && Iota(members) ? ToHloText(members) : "[" + text.substr(0, kShown) + "...]";
 }
 
 }  // namespace xla_cc

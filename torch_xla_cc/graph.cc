@@ -179,6 +179,12 @@ std::vector<py::object> Attach(const Collective& collective,
     }
     if (recording) Records().push_back({rank, plan, operands, site});
   }
+  // Nothing to move (a send whose recv does the work): the results are the operands.
+  if (plan->lowered.opcodes.empty() && !plan->lowered.live.empty()) {
+    std::vector<py::object> same;
+    for (py::handle tensor : tensors) same.push_back(py::reinterpret_borrow<py::object>(tensor));
+    return same;
+  }
   std::vector<py::object> live;
   if (!plan->lowered.live.empty()) live = CallComputation(*plan, tensors, rank);
   if (live.size() == tensors.size()) return live;

@@ -10,8 +10,10 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import torch
 import torch_xla
 from torch_xla import runtime
+from torch_xla._internal import pjrt
 from torch_xla.core import xla_model as stock
 
 from torch_xla_cc import _C, _channels, _door
@@ -157,7 +159,7 @@ def launch(
     On CPU the ranks are threads of this process, one a virtual device. It sets up what they need
     before the runtime starts, has one of them compile a program that all of them trace, and ends
     all when one raises: that rank's exception is raised here, with its traceback and its rank.
-    Elsewhere the ranks are processes, and this is torch_xla.launch.
+    Elsewhere the ranks are processes, one a device, as those of torch_xla.launch.
 
     Args:
       nprocs: the number of CPU devices; CPU_NUM_DEVICES if not given.
@@ -201,11 +203,28 @@ def _was_told(error: BaseException | None) -> bool:
     return isinstance(error, _C.RanksDisagree) and "has failed" in str(error)
 
 
+class _RankCall:
+    """fn(rank, *args), for another process: it is pickled."""
+
+    def __init__(self, fn: Callable[..., Any], args: Sequence[Any]) -> None:
+        self.fn = fn
+        self.args = tuple(args)
+
+    def __call__(self) -> Any:  # noqa: ANN401 (as fn)
+        return self.fn(runtime.global_ordinal(), *self.args)
+
+
 def _launch_processes(fn: Callable[..., Any], args: Sequence[Any], nprocs: int | None) -> list[Any]:
+    """A process for each device of this machine; what those return, by rank."""
     if nprocs is not None and nprocs != 1:
         raise ValueError(
             f"launch: nprocs = {nprocs}, but on {runtime.device_type()} every device of the "
             "machine takes part. Leave nprocs out"
         )
-    torch_xla.launch(fn, args=tuple(args), debug_single_process=nprocs == 1)
-    return []
+    call = _RankCall(fn, args)
+    if torch.distributed.is_torchelastic_launched():
+        return [call()]  # torchrun has started this process for one device
+    if nprocs == 1:
+        return [pjrt._run_singleprocess(call)]
+    by_rank = pjrt.run_multiprocess(call)
+    return [by_rank[rank] for rank in sorted(by_rank)]

@@ -85,14 +85,11 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
 
 def put(array: np.ndarray) -> torch.Tensor:
     """The array as a tensor on this rank's device."""
-    # What torch_xla 2.9 cannot transfer: the imaginary part of complex128 is lost, both ways, and a
-    # float8 without dimensions is refused (test_values.py, test_what_transfers_lose).
     if array.dtype == np.complex128:
+        # torch_xla 2.9 loses the imaginary part, both ways (test_what_transfers_lose).
         return torch.complex(put(array.real.copy()), put(array.imag.copy()))
-    tensor = to_torch(array)
-    if tensor.dim() == 0 and tensor.dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
-        return tensor.reshape(1).to(torch_xla.device()).reshape(())
-    return tensor.to(torch_xla.device())
+    # Without dimensions it would be a constant in the graph, and a graph of its own on every rank.
+    return to_torch(array).reshape(array.shape or (1,)).to(torch_xla.device()).reshape(array.shape)
 
 
 def take(tensor: torch.Tensor) -> np.ndarray:

@@ -219,7 +219,7 @@ def test_a_runtime_that_was_started_with_a_small_pool():
     script = "torch_xla.device(); print(error(torch_xla_cc.launch, total, (), 4))"
     [refused] = python(script, CPU_NUM_DEVICES="4", XLA_THREAD_POOL_SIZE="2")
     assert refused.startswith("RuntimeError: launch: nprocs = 4")
-    assert "XLA_THREAD_POOL_SIZE=4" in refused
+    assert "before any use of an XLA device" in refused
 
 
 @pytest.mark.parametrize(
@@ -234,10 +234,12 @@ def test_the_thread_pool_is_large_enough(env, least):
     assert int(size) >= least
 
 
-@pytest.mark.parametrize("nprocs", ["0", "-1", "'2'", "1.5", "True", "2**40"])
-def test_bad_numbers_of_ranks(nprocs):
-    [refused] = python(f"print(error(torch_xla_cc.launch, total, (), {nprocs}))")
-    assert refused.startswith(("ValueError: launch: nprocs", "TypeError: launch: nprocs"))
+def test_bad_numbers_of_ranks():
+    # torch has no more than 128 devices of a kind.
+    numbers = "0, -1, '2', 1.5, [2], True, 129, 2**40"
+    lines = python(f"for n in ({numbers}): print(error(torch_xla_cc.launch, total, (), n))")
+    wrong = [li for li in lines if not li.startswith(("ValueError: launch", "TypeError: launch"))]
+    assert len(lines) == 8 and not wrong
 
 
 def test_collectives_outside_of_launch_on_several_devices():

@@ -126,22 +126,14 @@ def transfer(rank):
     device = torch_xla.device()
     payload = torch.tensor([0x7C01, 0x7FFF], dtype=torch.int16).view(torch.float16)
     imaginary = torch.tensor([1 + 2j, 3j], dtype=torch.complex128)
-    refused = []
-    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
-        try:
-            torch.tensor(1.0).to(dtype).to(device)
-        except RuntimeError as error:
-            refused.append(str(error))
-    return payload.to(device).cpu().view(torch.int16), imaginary.to(device).cpu(), refused
+    return payload.to(device).cpu().view(torch.int16), imaginary.to(device).cpu()
 
 
 def test_what_transfers_lose():
     """The reasons for what random_bits and oracle.put go around; not ours, and the stock's too."""
-    payload, imaginary, refused = worlds.run(2, transfer)[0]
+    payload, imaginary = worlds.run(2, transfer)[0]
     assert payload.tolist() == [0x7E00, 0x7E00]
     assert imaginary.tolist() == [1, 0]
-    assert len(refused) == 2
-    assert all("Unsupported scalar type:Float8" in message for message in refused)
 
 
 MOVES = {

@@ -225,9 +225,6 @@ def _answer(world_size: int, request: bytes) -> bytes:
             pickle.loads(answer)
         except Exception:  # an exception that cannot travel
             answer = _dumps(((RuntimeError(f"{type(error).__name__}: {error}"), where), None))
-        # Frames of the ranks hold tensors of a graph that cannot run; the next run must not have them.
-        del error
-        gc.collect()
         return answer
 
 
@@ -247,6 +244,7 @@ def _work() -> None:
         except EOFError:
             return
         pipe.send_bytes(_answer(world_size, request))
+        gc.collect()  # the frames of a failed run, and the tensors in them
 
 
 if __name__ == "__main__":

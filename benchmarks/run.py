@@ -1,0 +1,104 @@
+"""All benchmarks; prints tables and, with --write, keeps them in docs/benchmarks.md.
+
+make bench        or        python benchmarks/run.py [--write]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+HERE = Path(__file__).parent
+REPORT = HERE.parent / "docs" / "benchmarks.md"
+Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
+
+# Each in a process of its own: a process has one number of devices.
+_SCRIPTS = {
+    "Host cost of a call, one device": (
+        ("op", "us, ours", "us, torch_xla", "ratio"),
+        "import host_cost as b; rows = b.run()",
+    ),
+    "Compiles of one program, ten steps": (
+        ("ranks", "compiles"),
+        "import compiles as b; n = {ranks}; rows = [(str(n), str(b.run(n)))]",
+    ),
+    "Four CPU devices against jax.shard_map": (
+        (
+            "op",
+            "size a device",
+            "ms a step",
+            "JAX",
+            "ratio",
+            "ms a further one",
+            "JAX",
+            "ratio",
+        ),
+        "import against_jax as b; rows = b.run()",
+    ),
+}
+
+
+def _python(code: str) -> object:
+    """What the code leaves in `rows`, from a process of its own."""
+    script = f"{code}\nimport json; print('ROWS' + json.dumps(rows))"
+    environment = dict(os.environ, PJRT_DEVICE="CPU")
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=HERE,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        timeout=1800,
+        check=True,
+    )
+    line = next(line for line in done.stdout.splitlines() if line.startswith("ROWS"))
+    return json.loads(line[len("ROWS") :])
+
+
+def tables() -> list[Table]:
+    """Every benchmark's table."""
+    found: list[Table] = []
+    for title, (columns, code) in _SCRIPTS.items():
+        print(f"... {title}", file=sys.stderr, flush=True)
+        if "{ranks}" in code:
+            rows = [row for n in (4, 8) for row in _python(code.format(ranks=n))]
+        else:
+            rows = _python(code)
+        found.append((title, columns, rows))
+    lowering = _python("import lowering as b; rows = [[t, c, r] for t, (c, r) in b.run().items()]")
+    found += [(title, columns, rows) for title, columns, rows in lowering]
+    return found
+
+
+def markdown(found: list[Table]) -> str:
+    """The report."""
+    lines = [
+        "# Benchmarks",
+        "",
+        "Written by `python benchmarks/run.py --write`. Ratios are against the peer in the same "
+        "run; below 1 is faster than it.",
+        "",
+        f"{date.today()}, {os.cpu_count()} cores, load at the end "
+        f"{os.getloadavg()[0]:.1f}, Python {platform.python_version()}.",
+    ]
+    for title, columns, rows in found:
+        lines += ["", f"## {title}", "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+        lines += [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Run all, print, and write if asked."""
+    report = markdown(tables())
+    print(report)
+    if "--write" in sys.argv[1:]:
+        REPORT.write_text(report)
+
+
+if __name__ == "__main__":
+    main()

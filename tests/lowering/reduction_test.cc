@@ -1,0 +1,98 @@
+// The reduce kinds: names, instructions, and which types have which kind.
+#include "lowering/reduction.h"
+
+#include "tests/lowering/testing.h"
+
+namespace xla_cc {
+namespace {
+
+using hlo::ElementType;
+using hlo::TypeClass;
+
+struct Kind {
+  ReduceKind kind;
+  const char* name;
+  const char* opcode;
+  ReduceKind instruction;
+};
+
+const Kind kKinds[] = {
+    {ReduceKind::kSum, "sum", "add", ReduceKind::kSum},
+    {ReduceKind::kProduct, "product", "multiply", ReduceKind::kProduct},
+    {ReduceKind::kMin, "min", "minimum", ReduceKind::kMin},
+    {ReduceKind::kMax, "max", "maximum", ReduceKind::kMax},
+    {ReduceKind::kAnd, "and", "and", ReduceKind::kAnd},
+    {ReduceKind::kOr, "or", "or", ReduceKind::kOr},
+    {ReduceKind::kXor, "xor", "xor", ReduceKind::kXor},
+    {ReduceKind::kAverage, "average", "add", ReduceKind::kSum},
+    {ReduceKind::kPremultipliedSum, "premultiplied_sum", "add", ReduceKind::kSum},
+};
+
+class Kinds : public testing::TestWithParam<Kind> {};
+
+TEST_P(Kinds, NamesAndInstructions) {
+  const Kind& expected = GetParam();
+  EXPECT_EQ(Name(expected.kind), expected.name);
+  EXPECT_EQ(ReduceKindFromName(expected.name), expected.kind);
+  EXPECT_EQ(ReducerOpcode(expected.kind), expected.opcode);
+  EXPECT_EQ(Reduction{expected.kind}.InstructionKind(), expected.instruction);
+}
+
+bool HasKind(TypeClass type, ReduceKind kind) {
+  switch (kind) {
+    case ReduceKind::kAnd:
+    case ReduceKind::kOr:
+    case ReduceKind::kXor:
+      return type == TypeClass::kBool || type == TypeClass::kSigned || type == TypeClass::kUnsigned;
+    case ReduceKind::kMin:
+    case ReduceKind::kMax:
+      return type != TypeClass::kComplex;
+    case ReduceKind::kAverage:
+      return type != TypeClass::kBool;
+    default:
+      return true;
+  }
+}
+
+TEST_P(Kinds, Types) {
+  for (const ElementType type : kAllTypes) {
+    EXPECT_EQ(Reduction{GetParam().kind}.Verify("op", {type, {4}}).ok(),
+              HasKind(hlo::Class(type), GetParam().kind))
+        << hlo::Name(type);
+  }
+}
+
+// Scales of integers are whole numbers of 32 bits, as the constants that we write.
+TEST_P(Kinds, Scales) {
+  const bool premultiplied = GetParam().kind == ReduceKind::kPremultipliedSum;
+  for (const ElementType type : kAllTypes) {
+    const hlo::Shape shape{type, {4}};
+    if (!Reduction{GetParam().kind}.Verify("op", shape).ok()) continue;
+    const bool truth = type == ElementType::kPred;
+    const bool whole = truth || hlo::IsIntegral(type);
+    const auto takes = [&](double scale, double factor) {
+      return Reduction{GetParam().kind, scale, factor}.Verify("op", shape).ok();
+    };
+    EXPECT_TRUE(takes(1, 1));
+    EXPECT_EQ(takes(0.5, 1), !whole) << hlo::Name(type);
+    EXPECT_EQ(takes(-3, 1), !truth) << hlo::Name(type);
+    EXPECT_EQ(takes(2147483647, 1), !truth) << hlo::Name(type);
+    EXPECT_EQ(takes(2147483648, 1), !whole) << hlo::Name(type);
+    EXPECT_EQ(takes(1, 3), premultiplied && !truth) << hlo::Name(type);
+    EXPECT_EQ(takes(1, 0.5), premultiplied && !whole) << hlo::Name(type);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Kinds, testing::ValuesIn(kKinds),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Kinds, ThereAreNoOthers) {
+  EXPECT_EQ(kAllReduceKinds.size(), std::size(kKinds));
+  EXPECT_EQ(ReduceKindFromName("mul"), ReduceKind::kProduct);  // as torch_xla says it
+  for (const char* name : {"", "SUM", "avg", "add", "invalid"}) {
+    EXPECT_FALSE(ReduceKindFromName(name).has_value()) << name;
+  }
+}
+
+}  // namespace
+}  // namespace xla_cc
