@@ -144,7 +144,8 @@ def measure(rank: int, barrier: Any, results: dict[Any, Any]) -> None:
                         jaxs.append(timed(theirs, steps))
                     barrier.wait()
                 if rank == 0:
-                    results[name, size, count] = [statistics.median(t) for t in (ours, jaxs)]
+                    medians = [statistics.median(side) for side in (ours, jaxs)]
+                    results[name, size, count] = medians
 
 
 NATIVE = ("all_gather", "reduce_scatter", "all_reduce")

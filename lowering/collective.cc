@@ -17,10 +17,7 @@ class Printer {
     if (value) Begin(name) << *value;
   }
   void operator()(const char* name, ReduceKind value) { Begin(name) << Name(value); }
-  void operator()(const char* name, double value) {
-    out_.precision(17);
-    Begin(name) << value;
-  }
+  void operator()(const char* name, double value) { Begin(name) << hlo::ToString(value); }
   void operator()(const char* name, const Groups& value) {
     if (!with_groups_) return;
     Begin(name) << value.ToString();

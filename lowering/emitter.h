@@ -35,6 +35,10 @@ class Emitter {
   // The opcodes of the collective instructions, in the order of their emission.
   const std::vector<std::string>& opcodes() const { return opcodes_; }
 
+  // Why the device cannot do what was asked, met while lowering; the module is then of no use.
+  const std::string& refusal() const { return refusal_; }
+  void Refuse(const std::string& why) { refusal_ = why; }
+
   // One instruction each, several operands where the opcode is variadic.
   hlo::Values AllGather(const hlo::Values& xs, int64_t dim, const Groups& groups);
   hlo::Values AllReduce(const hlo::Values& xs, ReduceKind kind, const Groups& groups);
@@ -63,6 +67,7 @@ class Emitter {
   int64_t channel_;
   hlo::Value token_;
   std::vector<std::string> opcodes_;
+  std::string refusal_;
 };
 
 }  // namespace xla_cc

@@ -73,8 +73,9 @@ Values Lower(const T& op, Emitter& emitter, const Values& xs) {
     Values operands;
     for (size_t i : batch) operands.push_back(xs[i]);
     const Choice choice = ChooseFor(op, emitter.target(), operands[0].shape.type);
-    const Values lowered = choice.rule == Rule::kNative ? op.LowerNative(emitter, operands)
-                                                        : op.LowerFallback(emitter, operands);
+    if (choice.rule == Rule::kRefused) emitter.Refuse(choice.why);
+    const Values lowered = choice.rule != Rule::kFallback ? op.LowerNative(emitter, operands)
+                                                          : op.LowerFallback(emitter, operands);
     for (size_t i = 0; i < batch.size(); ++i) results[batch[i]] = lowered[i];
   }
   return results;
@@ -86,27 +87,35 @@ Values Lower(const T& op, Emitter& emitter, const Values& xs) {
 
 namespace {
 
-// The rule of the whole call, and a refusal when the device has none.
+// The rule of the whole call: fallback if any operand needs it.
 template <class T>
-Status ChooseForCall(const T& node, const Call& call, Lowered* lowered) {
+void ChooseForCall(const T& node, const Call& call, Lowered* lowered) {
   for (size_t i : lowered->live) {
-    const Shape& shape = call.operands[i];
-    const Choice choice = ChooseFor(node, call.target, shape.type);
-    if (choice.rule == Rule::kRefused) {
-      return Refuse({"C1", T::kName, "operand " + std::to_string(i), shape.ToString(),
-                     "something that " + call.target.name + " can do: " + choice.why,
-                     "Convert it to another type, or use groups of one size"});
-    }
-    if (choice.rule == Rule::kFallback) {
-      lowered->rule = Rule::kFallback;
-      lowered->why = choice.why;
-    }
+    const Choice choice = ChooseFor(node, call.target, call.operands[i].type);
+    if (choice.rule != Rule::kFallback) continue;
+    lowered->rule = Rule::kFallback;
+    lowered->why = choice.why;
   }
-  return Status::Ok();
+}
+
+// (C1), said of the first operand that is not native: the rule that is missing may be that of an op
+// which its fallback is built of.
+template <class T>
+Status Refused(const T& node, const Call& call, const Lowered& lowered, const std::string& why) {
+  size_t first = lowered.live[0];
+  for (size_t i : lowered.live) {
+    if (ChooseFor(node, call.target, call.operands[i].type).rule == Rule::kNative) continue;
+    first = i;
+    break;
+  }
+  return Refuse({"C1", T::kName, "operand " + std::to_string(first),
+                 call.operands[first].ToString(),
+                 "something that " + call.target.name + " can do: " + why,
+                 "Convert it to another type, or use groups of one size"});
 }
 
 template <class T>
-void Build(const T& node, const Call& call, const CallSite& site, Lowered* lowered) {
+Status Build(const T& node, const Call& call, const CallSite& site, Lowered* lowered) {
   hlo::Module module({std::string("xla_cc.") + T::kName, lowered->name, site.file, site.line});
   hlo::Computation entry = module.Begin("entry");
   Values operands;
@@ -118,12 +127,14 @@ void Build(const T& node, const Call& call, const CallSite& site, Lowered* lower
   const int64_t channel = static_cast<int64_t>((Hash(lowered->identity) & 0x7ffffffe) | 1);
   Emitter emitter(call.target, &module, &entry, channel, lowered->takes_token ? &token : nullptr);
   Values results = Lower(node, emitter, operands);
+  if (!emitter.refusal().empty()) return Refused(node, call, *lowered, emitter.refusal());
   if (lowered->takes_token) results.push_back(emitter.token());
   entry.Return(results);
   module.Finish(entry);
   lowered->bytes = module.Serialize();
   lowered->text = module.text();
   lowered->opcodes = emitter.opcodes();
+  return Status::Ok();
 }
 
 }  // namespace
@@ -151,10 +162,10 @@ Result<Lowered> Lower(const Collective& collective, const std::vector<Shape>& op
     for (size_t i = 0; i < operands.size(); ++i) {
       if (operands[i].Elements() > 0) lowered.live.push_back(i);
     }
-    XLA_CC_RETURN_IF_ERROR(ChooseForCall(node, call, &lowered));
+    ChooseForCall(node, call, &lowered);
     if (lowered.live.empty()) return lowered;
     lowered.takes_token = target.RanksAreThreads();
-    Build(node, call, site, &lowered);
+    XLA_CC_RETURN_IF_ERROR(Build(node, call, site, &lowered));
     lowered.fingerprint = Hex(Hash(lowered.bytes));
     return lowered;
   });

@@ -66,17 +66,17 @@ Status Reduction::Verify(const std::string& op, const hlo::Shape& operand) const
   for (const auto& [name, value] : {std::pair{"scale", scale}, std::pair{"factor", factor}}) {
     const bool exact = std::floor(value) == value && std::abs(value) < 2147483648.0;
     if (!std::isfinite(value) || ((integral || type == TypeClass::kBool) && !exact)) {
-      return Refuse({"R4", op, name, std::to_string(value),
+      return Refuse({"R4", op, name, hlo::ToString(value),
                      "a finite number, and a whole one of 32 bits for " + shape,
                      "Scale a floating point tensor, or divide the result"});
     }
     if (value != 1.0 && type == TypeClass::kBool) {
-      return Refuse({"R4", op, name, std::to_string(value), "1 for truth values",
+      return Refuse({"R4", op, name, hlo::ToString(value), "1 for truth values",
                      "Convert the tensor to a number type first"});
     }
   }
   if (factor != 1.0 && kind != ReduceKind::kPremultipliedSum) {
-    return Refuse({"R4", op, "factor", std::to_string(factor),
+    return Refuse({"R4", op, "factor", hlo::ToString(factor),
                    "1 unless reduce_type is premultiplied_sum", "Use scale for the result"});
   }
   return Status::Ok();

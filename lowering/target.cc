@@ -1,5 +1,6 @@
 #include "lowering/target.h"
 
+#include <algorithm>
 #include <map>
 
 #include "lowering/errors.h"
@@ -9,31 +10,36 @@ namespace {
 
 constexpr int64_t kLargestWorld = int64_t{1} << 20;
 
-// The product of "2x4" or "4x4x8", 0 if it is nothing of the kind.
+constexpr int64_t kNoTopology = 0;
+constexpr int64_t kBadTopology = -1;
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+// The product of "2x4" or "4x4x8".
 int64_t DevicesOfTopology(const std::string& text) {
   int64_t product = 1;
-  size_t at = 0;
-  while (at <= text.size()) {
+  for (size_t at = 0; at <= text.size();) {
     const size_t end = std::min(text.find('x', at), text.size());
-    if (end == at || end - at > 6) return 0;
-    for (size_t i = at; i < end; ++i) {
-      if (text[i] < '0' || text[i] > '9') return 0;
-    }
+    if (end == at || end - at > 7) return kBadTopology;
     product *= std::stoll(text.substr(at, end - at));
-    if (product <= 0 || product > kLargestWorld) return 0;
+    if (product < 1 || product > kLargestWorld) return kBadTopology;
     at = end + 1;
   }
   return product;
 }
 
-// The world size that a target's name tells: after the last ':' (tpu:v5e:2x4), or after the last
-// 'x' (gpu:h100x8).
+// The world size that a target's name tells: after the last ':' (tpu:v5e:2x4), or after an 'x' that
+// follows a number (gpu:h100x8, and not gpu:rtx4090).
 int64_t DevicesOfName(const std::string& name) {
   const size_t colon = name.rfind(':');
-  if (colon == std::string::npos) return 0;
-  if (const int64_t devices = DevicesOfTopology(name.substr(colon + 1))) return devices;
-  const size_t x = name.rfind('x');
-  return x != std::string::npos && x > colon ? DevicesOfTopology(name.substr(x + 1)) : 0;
+  if (colon == std::string::npos || colon + 1 == name.size()) return kNoTopology;
+  const std::string last = name.substr(colon + 1);
+  if (last.find_first_not_of("0123456789x") == std::string::npos) return DevicesOfTopology(last);
+  const size_t x = last.rfind('x');
+  const bool counts = x != std::string::npos && x > 0 && IsDigit(last[x - 1]) &&
+                      x + 1 < last.size() &&
+                      last.find_first_not_of("0123456789", x + 1) == std::string::npos;
+  return counts ? DevicesOfTopology(last.substr(x + 1)) : kNoTopology;
 }
 
 }  // namespace
@@ -55,13 +61,18 @@ Result<Target> ParseTarget(const std::string& name, int64_t world_size) {
   target.kind = found == kinds.end() ? DeviceKind::kOther : found->second;
   target.name = name;
   const int64_t told = DevicesOfName(name);
+  if (told == kBadTopology) {
+    return Refuse({"T2", "target", "name", "'" + name + "'",
+                   "a topology of 1 to " + std::to_string(kLargestWorld) + " devices",
+                   "Write for instance 'tpu:v5e:2x4' or 'gpu:h100x8'"});
+  }
   target.world_size = world_size != 0 ? world_size : told;
   if (target.world_size < 1 || target.world_size > kLargestWorld) {
     return Refuse({"T2", "target", "world_size", std::to_string(world_size),
                    "1 to " + std::to_string(kLargestWorld) + " for '" + name + "'",
                    "Give a world_size, or a topology in the name: 'tpu:v5e:2x4'"});
   }
-  if (told != 0 && told != target.world_size) {
+  if (told != kNoTopology && told != target.world_size) {
     return Refuse({"T2", "target", "world_size", std::to_string(world_size),
                    "the number of devices of '" + name + "', " + std::to_string(told),
                    "Leave world_size out, or name another topology"});

@@ -1,22 +1,6 @@
 #include "lowering/hlo/builder.h"
 
-#include <cinttypes>
-#include <cstdio>
-
 namespace xla_cc::hlo {
-namespace {
-
-// Text of a number that reads back to the same bits, and is short for the usual ones.
-std::string Number(double value) {
-  char buffer[32];
-  std::snprintf(buffer, sizeof(buffer), "%.17g", value);
-  std::string shorter(32, '\0');
-  shorter.resize(std::snprintf(shorter.data(), shorter.size(), "%g", value));
-  return std::stod(shorter) == value ? shorter : buffer;
-}
-
-}  // namespace
-
 ResultType ResultType::Token() {
   ResultType type;
   type.proto_.Int(2, 17);
@@ -201,7 +185,7 @@ Value Computation::Scalar(ElementType type, double value) {
   } else {
     literal.PackedRaw<float>(8, {static_cast<float>(value)});
   }
-  return Convert(Constant(shape, literal, Number(value)), type);
+  return Convert(Constant(shape, literal, ToString(value)), type);
 }
 
 Value Computation::Table(const std::vector<int64_t>& values) {

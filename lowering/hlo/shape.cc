@@ -1,5 +1,8 @@
 #include "lowering/hlo/shape.h"
 
+#include <cstdio>
+#include <cstdlib>
+
 namespace xla_cc::hlo {
 
 std::string_view Name(ElementType type) {
@@ -59,6 +62,13 @@ std::string ToString(const std::vector<int64_t>& values) {
     out += std::to_string(values[i]);
   }
   return out;
+}
+
+std::string ToString(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", value);
+  if (std::strtod(text, nullptr) != value) std::snprintf(text, sizeof(text), "%.17g", value);
+  return text;
 }
 
 std::string Shape::ToString() const {

@@ -66,5 +66,7 @@ struct Shape {
 };
 
 std::string ToString(const std::vector<int64_t>& values);  // 1,2,3
+// Reads back to the same bits, and is short for the usual numbers.
+std::string ToString(double value);
 
 }  // namespace xla_cc::hlo

@@ -21,7 +21,7 @@ Status CollectiveBroadcast::Verify(const Call& call) {
                    "a rank of the world, 0 to " + std::to_string(call.world_size() - 1),
                    "Name the rank that has the values"});
   }
-  const int64_t position = Position(call.world_size());
+  const int64_t position = groups.Positions(call.world_size())[root];
   for (const auto& group : groups.list()) {
     if (position >= static_cast<int64_t>(group.size())) {
       return Refuse({"B2", kName, "root", std::to_string(root),
@@ -31,26 +31,23 @@ Status CollectiveBroadcast::Verify(const Call& call) {
                      "Put the roots first in their groups"});
     }
   }
-  // Ranks of different groups may each name their own root: the first group's stands for all.
-  root = groups.Expanded(call.world_size())[0][position];
+  root = position;
   return Status::Ok();
 }
 
 Values CollectiveBroadcast::LowerNative(Emitter& e, const Values& xs) const {
   // The instruction's root is the first of the group.
   std::vector<std::vector<int64_t>> rooted = groups.Expanded(e.world_size());
-  const int64_t position = Position(e.world_size());
   for (auto& group : rooted) {
-    std::rotate(group.begin(), group.begin() + position, group.begin() + position + 1);
+    std::rotate(group.begin(), group.begin() + root, group.begin() + root + 1);
   }
-  return {e.CollectiveBroadcast(xs[0], position == 0 ? groups : Groups(rooted))};
+  return {e.CollectiveBroadcast(xs[0], root == 0 ? groups : Groups(rooted))};
 }
 
 // collective_broadcast = all_reduce of the root's bits and everybody else's zeros.
 Values CollectiveBroadcast::LowerFallback(Emitter& e, const Values& xs) const {
   std::vector<int64_t> is_root = groups.Positions(e.world_size());
-  const int64_t wanted = Position(e.world_size());
-  for (int64_t& position : is_root) position = position == wanted;
+  for (int64_t& position : is_root) position = position == root;
   return {MapBits(e.c(), xs[0], [&](const Value& bits) {
     Computation& c = e.c();
     const Value root_here = c.Convert(ByRank(c, is_root), ElementType::kPred);

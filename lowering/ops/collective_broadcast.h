@@ -9,7 +9,9 @@ namespace xla_cc {
 
 struct CollectiveBroadcast {
   static constexpr const char* kName = "collective_broadcast";
-  int64_t root = 0;  // a rank; in each group, the member at this rank's position is the root
+  // A rank; in each group, the member at this rank's position is the root. Verify turns it into
+  // that position: ranks of different groups may each name their own root, and mean the same call.
+  int64_t root = 0;
   Groups groups;
 
   template <class Self, class Visitor>
@@ -19,7 +21,6 @@ struct CollectiveBroadcast {
   }
 
   Status Verify(const Call& call);
-  int64_t Position(int64_t world_size) const { return groups.Positions(world_size)[root]; }
   std::vector<hlo::Shape> Results(const Call& call) const { return call.operands; }
   hlo::Values LowerNative(Emitter& e, const hlo::Values& xs) const;
   hlo::Values LowerFallback(Emitter& e, const hlo::Values& xs) const;

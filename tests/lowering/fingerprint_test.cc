@@ -146,6 +146,15 @@ TEST(Fingerprint, FollowsEverythingElseThatMatters) {
   add(MustLower(node, {F32({8})}, Tpu8(), {"train.py", 3}));
   add(MustLower(node, {F32({8})}, Tpu8(), {"train.py", 4}));
   add(MustLower(node, {F32({8})}, Tpu8(), {"other.py", 4}));
+  // Groups whose names are cut at the same place.
+  Lists turned;
+  for (int64_t rank = 0; rank < 64; ++rank) turned.push_back({63 - rank});
+  const Lowered one = MustLower(AllGather{0, Groups(turned)}, {F32({8})}, TargetOf("tpu", 64));
+  std::swap(turned[62], turned[63]);
+  const Lowered other = MustLower(AllGather{0, Groups(turned)}, {F32({8})}, TargetOf("tpu", 64));
+  EXPECT_EQ(one.name, other.name);
+  add(one);
+  add(other);
   // A program for another generation of the same kind is the same program.
   EXPECT_EQ(prints.count(MustLower(node, {F32({8})}, TargetOf("tpu:v4:2x2x2")).fingerprint), 1u);
 }

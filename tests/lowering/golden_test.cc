@@ -33,7 +33,7 @@ std::vector<Case> Cases() {
   const std::vector<Shape> truth = {{ElementType::kPred, {8}}};
   const std::vector<Shape> f8 = {{ElementType::kF8E4M3FN, {8}}};
   const std::vector<Shape> c64 = {{ElementType::kC64, {8}}};
-  const std::vector<Shape> s64 = {{ElementType::kS64, {8}}};
+  const std::vector<Shape> s64 = {{ElementType::kS64, {16}}};
   const Groups blocks(Lists{{0, 1, 2, 3}, {4, 5, 6, 7}});
   const Groups strided(Lists{{0, 4}, {1, 5}, {2, 6}, {3, 7}});
   const Groups listed(Lists{{0, 7}, {1, 6}, {2, 5}, {3, 4}});
@@ -101,6 +101,7 @@ std::vector<Case> Cases() {
       {"all_reduce_or_tpu", kTpu, AllReduce{{ReduceKind::kOr}, {}}, truth},
       {"all_reduce_xor_tpu", kTpu, AllReduce{{ReduceKind::kXor}, {}}, truth},
       {"all_reduce_average_tpu", kTpu, AllReduce{{ReduceKind::kAverage}, {}}, one},
+      {"all_reduce_average_blocks_tpu", kTpu, AllReduce{{ReduceKind::kAverage}, blocks}, one},
       {"all_reduce_average_unequal_gpu", kGpu, AllReduce{{ReduceKind::kAverage}, UnequalGroups(8)},
        one},
       {"all_reduce_premultiplied_sum_tpu", kTpu,

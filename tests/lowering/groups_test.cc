@@ -155,11 +155,20 @@ TEST(Groups, UnequalOnesAreRefusedWhereOneSizeIsNeeded) {
             "Use groups of equal size, or call once per size on all ranks.");
 }
 
-// Messages are for people: a list of thousands of ranks is cut.
-TEST(Groups, LongListsAreCutInMessages) {
-  Lists list;
-  for (int64_t rank = 0; rank < 4096; ++rank) list.push_back({4095 - rank});
-  const std::string text = Groups(list).ToString();
+// Names and messages are for people, and part of every module: long lists are told in the compact
+// form that they have, or cut.
+TEST(Groups, LongListsAreShort) {
+  Lists blocks, strided, reversed;
+  for (int64_t rank = 0; rank < 4096; ++rank) {
+    if (rank % 8 == 0) blocks.emplace_back();
+    blocks.back().push_back(rank);
+    if (rank < 512) strided.emplace_back();
+    strided[rank % 512].push_back(rank);
+    reversed.push_back({4095 - rank});
+  }
+  EXPECT_EQ(Groups(blocks).ToString(), "[512,8]<=[4096]");
+  EXPECT_EQ(Groups(strided).ToString(), "[512,8]<=[8,512]T(1,0)");
+  const std::string text = Groups(reversed).ToString();
   EXPECT_LT(text.size(), 220u);
   EXPECT_EQ(text.substr(0, 16), "[[4095],[4094],[");
   EXPECT_EQ(text.substr(text.size() - 4), "...]");

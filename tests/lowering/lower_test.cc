@@ -139,7 +139,7 @@ TEST(Lower, ListsKeepTheirOrder) {
 TEST(Lower, NameAndIdentity) {
   const Lowered lowered =
       MustLower(AllGather{-1, Groups(Lists{{0, 3}, {1, 2}})}, {F32({2, 3}), S32({4, 5})}, Cpu4());
-  EXPECT_EQ(lowered.name, "all_gather(dim=1, groups=[0,3][1,2])");
+  EXPECT_EQ(lowered.name, "all_gather(dim=1, groups=[[0,3],[1,2]])");
   // Ranks need not agree on the groups that they are not in.
   EXPECT_EQ(lowered.identity, "all_gather(dim=1) f32[2,3] s32[4,5]");
 }
@@ -159,6 +159,17 @@ TEST(Lower, NamesOfAllOps) {
   for (const auto& [collective, name] : expected) {
     EXPECT_EQ(MustLower(collective, {F32({4, 4})}, Cpu4()).name, name);
   }
+}
+
+// Attributes are shown as they were given, until they are verified.
+TEST(Lower, NamesOfWhatWasGiven) {
+  EXPECT_EQ(ToString(ReduceScatter{{}, -1, 4, Groups(Lists{{0, 1, 2, 3}})}),
+            "reduce_scatter(reduce_type=sum, scale=1, factor=1, dim=-1, shard_count=4, "
+            "groups=[[0,1,2,3]])");
+  EXPECT_EQ(ToString(AllToAll{0, 1, 4, {}}, /*with_groups=*/false),
+            "all_to_all(split_dim=0, concat_dim=1, split_count=4)");
+  EXPECT_EQ(GroupsOf(AllToAll{0, 1, 4, Groups(Lists{{1, 0}})}).list(), Lists({{1, 0}}));
+  EXPECT_TRUE(GroupsOf(Send{1, {{0, 1}}}).IsWorld());
 }
 
 // Any finite scale is lowered; lowering never throws.

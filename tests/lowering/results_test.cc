@@ -66,7 +66,8 @@ class Empties : public testing::TestWithParam<Op> {};
 
 Collective AnyCallOf(Op op) {
   for (const Sample& sample : Samples(4)) {
-    if (OpFor(sample.collective) == op) return sample.collective;
+    const bool everywhere = GroupsOf(sample.collective).Uniform();
+    if (OpFor(sample.collective) == op && everywhere) return sample.collective;
   }
   ADD_FAILURE() << "no sample of " << Name(op);
   return {};

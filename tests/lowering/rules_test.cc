@@ -16,6 +16,7 @@ class Rules : public testing::TestWithParam<std::string> {};
 struct Built {
   std::vector<Shape> shapes;
   std::vector<std::string> opcodes;
+  std::string text;
 };
 
 template <class T>
@@ -29,7 +30,7 @@ Built Build(const T& node, const Shape& operand, const Target& target, bool nati
       native ? node.LowerNative(emitter, operands) : node.LowerFallback(emitter, operands);
   entry.Return(results);
   module.Finish(entry);
-  Built built{{}, emitter.opcodes()};
+  Built built{{}, emitter.opcodes(), module.text()};
   for (const Value& result : results) built.shapes.push_back(result.shape);
   // What the module itself says of its result.
   const WireReader shape = WireReader(ReadModule(module.Serialize()).entry_shape).Sub(2);
@@ -136,6 +137,55 @@ INSTANTIATE_TEST_SUITE_P(
         Form{"Recv", Recv{1, {{0, 1}}}, kF32, kTpu, false, "collective-permute"},
         Form{"RecvOnCpu", Recv{1, {{0, 1}}}, kF32, kCpu, false, "all-gather"},
         Form{"RecvNative", Recv{1, {{0, 1}}}, kF32, kTpu, true, "recv"}),
+    [](const auto& info) { return info.param.name; });
+
+// Where a fallback depends on the rank, it looks itself up in a table, one entry a rank.
+struct Table {
+  std::string name;
+  Collective collective;
+  std::vector<std::string> tables;
+};
+
+void PrintTo(const Table& table, std::ostream* out) { *out << table.name; }
+
+class Tables : public testing::TestWithParam<Table> {};
+
+TEST_P(Tables, HoldWhatTheRankNeeds) {
+  const Target target = TargetOf(kTpu);
+  const Shape operand = F32({8, 16});
+  Collective collective = GetParam().collective;
+  Visit(collective, [&](auto& node) {
+    ASSERT_TRUE(node.Verify({target, {operand}}).ok());
+    const std::string text = Build(node, operand, target, false).text;
+    std::vector<std::string> tables;
+    for (size_t at = 0; (at = text.find("value={", at)) != std::string::npos; ++at) {
+      tables.push_back(text.substr(at + 7, text.find('}', at) - at - 7));
+    }
+    EXPECT_EQ(tables, GetParam().tables) << text;
+  });
+}
+
+const Groups kStrided(Lists{{0, 4}, {1, 5}, {2, 6}, {3, 7}});
+const Groups kTurned(Lists{{3, 2, 1, 0}, {4, 5, 6, 7}});
+
+INSTANTIATE_TEST_SUITE_P(
+    Fallbacks, Tables,
+    testing::Values(
+        // The start of the own block among those of the group.
+        Table{"Gather", AllGather{1, {}}, {"0,16,32,48,64,80,96,112"}},
+        Table{"GatherStrided", AllGather{0, kStrided}, {"0,0,0,0,8,8,8,8"}},
+        Table{"Scatter", ReduceScatter{{}, 1, {}, {}}, {"0,2,4,6,8,10,12,14"}},
+        Table{"ScatterTurned", ReduceScatter{{}, 0, {}, kTurned}, {"6,4,2,0,0,2,4,6"}},
+        Table{"Exchange", AllToAll{1, 0, {}, {}}, {"0,2,4,6,8,10,12,14"}},
+        Table{"ExchangeTurned", AllToAll{1, 0, {}, kTurned}, {"12,8,4,0,0,4,8,12"}},
+        // Who sends to this rank; and whether anybody does.
+        Table{"Permute", CollectivePermute{Ring(8)}, {"7,0,1,2,3,4,5,6"}},
+        Table{"PermutePart",
+              CollectivePermute{{{5, 0}, {2, 7}}},
+              {"5,0,0,0,0,0,0,2", "1,0,0,0,0,0,0,1"}},
+        // Whether this rank is its group's root.
+        Table{"Broadcast", CollectiveBroadcast{6, {}}, {"0,0,0,0,0,0,1,0"}},
+        Table{"BroadcastTurned", CollectiveBroadcast{5, kTurned}, {"0,0,1,0,0,1,0,0"}}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <set>
+#include <utility>
 
 #include "tests/lowering/testing.h"
 #include "tests/lowering/wire_reader.h"
@@ -74,6 +76,24 @@ TEST(Shape, Text) {
   EXPECT_EQ(F32({}).ToString(), "f32[]");
   EXPECT_EQ(F32({0}).ToString(), "f32[0]");
   EXPECT_EQ(S32({1, 2, 3}).ToString(), "s32[1,2,3]");
+}
+
+// Numbers in texts read back to the same bits.
+TEST(Numbers, Text) {
+  const std::pair<double, const char*> texts[] = {{0, "0"},
+                                                  {-0.0, "-0"},
+                                                  {8, "8"},
+                                                  {0.1, "0.1"},
+                                                  {-2.5, "-2.5"},
+                                                  {1e300, "1e+300"},
+                                                  {1e-09, "1e-09"},
+                                                  {1.0 / 3, "0.33333333333333331"},
+                                                  {2147483647, "2147483647"},
+                                                  {5e-324, "4.94066e-324"}};
+  for (const auto& [value, text] : texts) {
+    EXPECT_EQ(ToString(value), text);
+    EXPECT_EQ(std::strtod(ToString(value).c_str(), nullptr), value);
+  }
 }
 
 TEST(Shape, Equality) {

@@ -67,6 +67,7 @@ TEST_P(BadNames, AreRefused) {
 
 constexpr char kName[] = "Write for instance 'cpu', 'tpu:v5e:2x4' or 'gpu:h100x8'";
 constexpr char kSize[] = "Give a world_size, or a topology in the name: 'tpu:v5e:2x4'";
+constexpr char kTopology[] = "Write for instance 'tpu:v5e:2x4' or 'gpu:h100x8'";
 constexpr char kOther[] = "Leave world_size out, or name another topology";
 
 INSTANTIATE_TEST_SUITE_P(
@@ -78,13 +79,41 @@ INSTANTIATE_TEST_SUITE_P(
                    kSize},
         Unreadable{"T2", "cpu", -4, "target: world_size = -4, but it must be 1 to", kSize},
         Unreadable{"T2", "tpu", (1 << 20) + 1, "target: world_size = 1048577, but", kSize},
-        Unreadable{"T2", "tpu:v5e:0x4", 0, "target: world_size = 0, but", kSize},
-        Unreadable{"T2", "tpu:v5e:2x", 0, "target: world_size = 0, but", kSize},
-        Unreadable{"T2", "tpu:v5e:2048x2048", 0, "target: world_size = 0, but", kSize},
-        Unreadable{"T2", "tpu:v5e:99999999999999999999", 0, "target: world_size = 0, but", kSize},
-        // No topology: "2x" with something else than a number after it, or before.
-        Unreadable{"T2", "tpu:v5e:2xx4", 0, "target: world_size = 0, but", kSize},
-        Unreadable{"T2", "tpu:v5e:-2x4", 0, "target: world_size = 0, but", kSize},
+        Unreadable{
+            "T2", "tpu:v5e:0x4", 0,
+            "target: name = 'tpu:v5e:0x4', but it must be a topology of 1 to 1048576 devices",
+            kTopology},
+        Unreadable{"T2", "tpu:v5e:2x", 0,
+                   "target: name = 'tpu:v5e:2x', but it must be a topology of 1 to 1048576 devices",
+                   kTopology},
+        Unreadable{"T2", "tpu:v5e:x4", 0,
+                   "target: name = 'tpu:v5e:x4', but it must be a topology of 1 to 1048576 devices",
+                   kTopology},
+        Unreadable{
+            "T2", "tpu:v5e:2xx4", 0,
+            "target: name = 'tpu:v5e:2xx4', but it must be a topology of 1 to 1048576 devices",
+            kTopology},
+        Unreadable{"T2", "tpu:v5e:x", 0,
+                   "target: name = 'tpu:v5e:x', but it must be a topology of 1 to 1048576 devices",
+                   kTopology},
+        Unreadable{
+            "T2", "tpu:v5e:2048x2048", 0,
+            "target: name = 'tpu:v5e:2048x2048', but it must be a topology of 1 to 1048576 devices",
+            kTopology},
+        Unreadable{"T2", "tpu:v5e:99999999999999999999", 0,
+                   "target: name = 'tpu:v5e:99999999999999999999', but it must be a topology of 1 "
+                   "to 1048576 devices",
+                   kTopology},
+        Unreadable{"T2", "gpu:h100x0", 0,
+                   "target: name = 'gpu:h100x0', but it must be a topology of 1 to 1048576 devices",
+                   kTopology},
+        Unreadable{
+            "T2", "gpu:h100x9999999", 0,
+            "target: name = 'gpu:h100x9999999', but it must be a topology of 1 to 1048576 devices",
+            kTopology},
+        Unreadable{"T2", "tpu:v5e:2x", 8,
+                   "target: name = 'tpu:v5e:2x', but it must be a topology of 1 to 1048576 devices",
+                   kTopology},
         Unreadable{"T2", "tpu:v5e:2x4", 16,
                    "target: world_size = 16, but it must be the number of devices of "
                    "'tpu:v5e:2x4', 8",

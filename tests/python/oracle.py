@@ -92,13 +92,23 @@ def put(array: np.ndarray) -> torch.Tensor:
     return to_torch(array).reshape(array.shape or (1,)).to(torch_xla.device()).reshape(array.shape)
 
 
+def readable(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor with the same bits that can be transferred."""
+    return torch.view_as_real(tensor) if tensor.dtype == torch.complex128 else tensor
+
+
 def take(tensor: torch.Tensor) -> np.ndarray:
     """The tensor's value."""
-    if tensor.dtype == torch.complex128:
-        value = np.empty(tuple(tensor.shape), np.complex128)
-        value.real, value.imag = take(torch.real(tensor)), take(torch.imag(tensor))
-        return value
-    return to_numpy(tensor.cpu())
+    array = to_numpy(readable(tensor).cpu())
+    return array.view(np.complex128)[..., 0] if tensor.dtype == torch.complex128 else array
+
+
+def take_all(tensors: Sequence[torch.Tensor]) -> Arrays:
+    """The tensors' values, after one graph with all that they need."""
+    parts = [readable(tensor) for tensor in tensors]
+    torch_xla.sync()
+    del parts
+    return [take(tensor) for tensor in tensors]
 
 
 # The collectives.
@@ -232,11 +242,9 @@ def issue(case: Case, tensor: torch.Tensor) -> torch.Tensor:
     return getattr(xm, case.op)(**{operand: tensor}, **case.fields)
 
 
-def issue_all(rank: int, cases: list[Case]) -> list[np.ndarray]:
+def issue_all(rank: int, cases: list[Case]) -> Arrays:
     """All calls in one graph; their results."""
-    results = [issue(case, put(case.inputs[rank])) for case in cases]
-    torch_xla.sync()
-    return [take(result) for result in results]
+    return take_all([issue(case, put(case.inputs[rank])) for case in cases])
 
 
 def _short(array: np.ndarray) -> str:
