@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import torch
 
 from torch_xla_cc import _C, _door
+from torch_xla_cc._operators import compiling, operator
 
 # Channels of pairs get ids from here on, bare ids are below: the two never meet.
 _FIRST_TAG = 1 << 20
@@ -50,14 +51,26 @@ class Channel:
 _sent: dict[tuple[int, Channel], deque[torch.Tensor]] = {}
 
 
+def _rank(tensor: torch.Tensor) -> int:
+    # Tensors that torch.compile traces do not all know their device, and it traces one thread at a
+    # time.
+    return -1 if compiling() else tensor.device.index
+
+
+def _call(name: str, value: torch.Tensor, channel: Channel) -> torch.Tensor:
+    if compiling():
+        return operator(name, value, channel.id, [list(pair) for pair in channel.pairs])  # type: ignore[no-any-return]
+    return getattr(_C, name)(value, channel.id, channel.pairs)  # type: ignore[no-any-return]
+
+
 def _send_in_graph(value: torch.Tensor, channel: Channel) -> torch.Tensor:
-    result: torch.Tensor = _C.send(value, channel.id, channel.pairs)
-    _sent.setdefault((value.device.index, channel), deque()).append(result)
+    result: torch.Tensor = _call("send", value, channel)
+    _sent.setdefault((_rank(value), channel), deque()).append(result)
     return result
 
 
 def _recv_in_graph(like: torch.Tensor, channel: Channel) -> torch.Tensor:
-    sent = _sent.get((like.device.index, channel))
+    sent = _sent.get((_rank(like), channel))
     if not sent:
         raise RuntimeError(
             f"recv: {channel} has no send before it on this rank. Every rank calls send and then "
@@ -71,8 +84,7 @@ def _recv_in_graph(like: torch.Tensor, channel: Channel) -> torch.Tensor:
             f"{like.dtype} of shape {list(like.shape)} is to be received. Send and receive the "
             "same shape and dtype"
         )
-    received: torch.Tensor = _C.recv(value, channel.id, channel.pairs)
-    return received
+    return _call("recv", value, channel)
 
 
 def forget() -> None:

@@ -42,9 +42,12 @@ def _rank_of(device: str) -> int:
 
 def _program_hash(rank: int) -> bytes:
     """Equal for ranks that traced the same graph, as far as collectives depend on it."""
+    token = _C.token(rank)
+    if token is None:
+        return b""  # only collectives that move nothing: of empty tensors, a send
     # The hash waits for the device with the interpreter lock held, which peers need to come.
     _wait(rank)
-    hashed: bytes = XLAC._get_graph_hash([_C.token(rank)])
+    hashed: bytes = XLAC._get_graph_hash([token])
     return hashed
 
 

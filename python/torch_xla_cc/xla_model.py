@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch_xla
 
 from torch_xla_cc import _C, _channels
 from torch_xla_cc._buckets import buckets
 from torch_xla_cc._channels import Channel
+from torch_xla_cc._operators import Tensors, compiling, operator
 
 REDUCE_SUM = "sum"
 REDUCE_MUL = "mul"
@@ -33,17 +33,6 @@ REDUCE_AVERAGE = "average"
 REDUCE_PREMULTIPLIED_SUM = "premultiplied_sum"
 
 Groups = Sequence[Sequence[int]] | None
-Tensors = torch.Tensor | list[torch.Tensor]
-
-_compiling = torch.compiler.is_dynamo_compiling
-
-
-def _operator(name: str, operands: Tensors, *fields: Any) -> Any:  # noqa: ANN401 (fields vary)
-    """The collective as an operator, which torch.compile can trace."""
-    op = getattr(torch.ops.xla_cc, name)
-    if isinstance(operands, torch.Tensor):
-        return op([operands], *fields)[0]
-    return op(list(operands), *fields)
 
 
 def _write(op: str, outputs: Tensors, results: Tensors) -> Any:  # noqa: ANN401 (as `outputs`)
@@ -96,8 +85,8 @@ def all_reduce(
       groups: lists of ranks, each rank in one; None for all ranks together.
       factor: multiplies each rank's operand first; for REDUCE_PREMULTIPLIED_SUM.
     """
-    if _compiling():
-        results = _operator("all_reduce", inputs, reduce_type, scale, factor, groups or [])
+    if compiling():
+        results = operator("all_reduce", inputs, reduce_type, scale, factor, groups or [])
     elif isinstance(inputs, torch.Tensor):
         return _C.all_reduce(inputs, reduce_type, scale, factor, groups)  # type: ignore[no-any-return]
     elif isinstance(inputs, (list, tuple)) and not inputs:
@@ -124,8 +113,8 @@ def all_gather(
       groups: lists of ranks, each rank in one, all of one size; None for all ranks together.
       output: where to put the result: a tensor, or a list if `value` is one.
     """
-    if _compiling():
-        results = _operator("all_gather", value, dim, groups or [])
+    if compiling():
+        results = operator("all_gather", value, dim, groups or [])
     elif isinstance(value, (list, tuple)) and not value:
         results = []
     else:
@@ -160,8 +149,8 @@ def reduce_scatter(
       factor: multiplies each rank's operand first; for REDUCE_PREMULTIPLIED_SUM.
     """
     fields = (reduce_type, scale, factor, scatter_dim, shard_count)
-    if _compiling():
-        results = _operator("reduce_scatter", input, *fields, groups or [])
+    if compiling():
+        results = operator("reduce_scatter", input, *fields, groups or [])
     elif isinstance(input, (list, tuple)) and not input:
         results = []
     else:
@@ -250,8 +239,8 @@ def all_to_all(
       groups: lists of ranks, each rank in one, all of one size; None for all ranks together.
     """
     fields = (split_dimension, concat_dimension, split_count)
-    if _compiling():
-        return _operator("all_to_all", value, *fields, groups or [])  # type: ignore[no-any-return]
+    if compiling():
+        return operator("all_to_all", value, *fields, groups or [])  # type: ignore[no-any-return]
     return _C.all_to_all(value, *fields, groups)  # type: ignore[no-any-return]
 
 
@@ -262,8 +251,8 @@ def collective_permute(value: Tensors, pairs: Sequence[Sequence[int]]) -> Tensor
       value: a tensor, or a list of them.
       pairs: (source, target) ranks; each rank at most once as source and once as target.
     """
-    if _compiling():
-        return _operator("collective_permute", value, [list(p) for p in pairs])  # type: ignore[no-any-return]
+    if compiling():
+        return operator("collective_permute", value, [list(p) for p in pairs])  # type: ignore[no-any-return]
     return _C.collective_permute(value, pairs)  # type: ignore[no-any-return]
 
 
@@ -287,8 +276,8 @@ def collective_broadcast(
         )
     if not tensors:
         return
-    if _compiling():
-        results = _operator("collective_broadcast", tensors, root_ordinal, groups or [])
+    if compiling():
+        results = operator("collective_broadcast", tensors, root_ordinal, groups or [])
     else:
         results = _C.collective_broadcast(tensors, root_ordinal, groups)
     _write("collective_broadcast", tensors, results)
@@ -319,5 +308,5 @@ def recv(
       dtype: the dtype, if only a shape is given.
     """
     if not isinstance(output, torch.Tensor):
-        output = torch.empty(tuple(output), dtype=dtype, device=torch_xla.device())
+        output = torch.empty(tuple(output), dtype=dtype, device="xla")  # this thread's device
     return _channels.recv(output, channel_id)

@@ -77,6 +77,16 @@ INSTANTIATE_TEST_SUITE_P(
               Gpu8()}),
     [](const auto& info) { return info.param.name; });
 
+TEST(Limits, NameTheOperand) {
+  const AllReduce product{{ReduceKind::kProduct}, {}};
+  const std::vector<Shape> operands = {
+      F32({8}), {ElementType::kF64, {0}}, {ElementType::kF64, {4}}};
+  const std::string message = MessageOf(Lower(product, operands, Tpu8()));
+  EXPECT_EQ(message.find("all_reduce: operand 2 = f64[4], but"), 0u) << message;
+  // What has no elements is not asked of the device.
+  EXPECT_TRUE(Lower(product, {operands[0], operands[1]}, Tpu8()).ok());
+}
+
 // The same from the other side, for everything that is not refused: instructions that want groups
 // of one size have them, and what is reduced on each rank starts from the reduction's identity.
 class EverythingElse : public testing::TestWithParam<std::string> {};

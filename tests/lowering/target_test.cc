@@ -40,8 +40,10 @@ INSTANTIATE_TEST_SUITE_P(
         Named{"tpu:v4:4x4x8", 0, DeviceKind::kTpu, 128},
         Named{"gpu:h100x8", 0, DeviceKind::kGpu, 8}, Named{"gpu:h100", 16, DeviceKind::kGpu, 16},
         Named{"gpu:mi300x", 8, DeviceKind::kGpu, 8}, Named{"gpu:rtx4090", 2, DeviceKind::kGpu, 2},
-        Named{"cuda:a100x4", 0, DeviceKind::kGpu, 4}, Named{"rocm", 8, DeviceKind::kGpu, 8},
-        Named{"neuron", 32, DeviceKind::kNeuron, 32},
+        Named{"gpu:rtx4090x2", 0, DeviceKind::kGpu, 2},
+        Named{"tpu:v5e:1024x1024", 0, DeviceKind::kTpu, 1 << 20},
+        Named{"tpu:v5e:", 8, DeviceKind::kTpu, 8}, Named{"cuda:a100x4", 0, DeviceKind::kGpu, 4},
+        Named{"rocm", 8, DeviceKind::kGpu, 8}, Named{"neuron", 32, DeviceKind::kNeuron, 32},
         Named{"tensorcore9000", 2, DeviceKind::kOther, 2},
         Named{"tpu", 1 << 20, DeviceKind::kTpu, 1 << 20}));
 
@@ -67,7 +69,6 @@ TEST_P(BadNames, AreRefused) {
 
 constexpr char kName[] = "Write for instance 'cpu', 'tpu:v5e:2x4' or 'gpu:h100x8'";
 constexpr char kSize[] = "Give a world_size, or a topology in the name: 'tpu:v5e:2x4'";
-constexpr char kTopology[] = "Write for instance 'tpu:v5e:2x4' or 'gpu:h100x8'";
 constexpr char kOther[] = "Leave world_size out, or name another topology";
 
 INSTANTIATE_TEST_SUITE_P(
@@ -79,46 +80,29 @@ INSTANTIATE_TEST_SUITE_P(
                    kSize},
         Unreadable{"T2", "cpu", -4, "target: world_size = -4, but it must be 1 to", kSize},
         Unreadable{"T2", "tpu", (1 << 20) + 1, "target: world_size = 1048577, but", kSize},
-        Unreadable{
-            "T2", "tpu:v5e:0x4", 0,
-            "target: name = 'tpu:v5e:0x4', but it must be a topology of 1 to 1048576 devices",
-            kTopology},
-        Unreadable{"T2", "tpu:v5e:2x", 0,
-                   "target: name = 'tpu:v5e:2x', but it must be a topology of 1 to 1048576 devices",
-                   kTopology},
-        Unreadable{"T2", "tpu:v5e:x4", 0,
-                   "target: name = 'tpu:v5e:x4', but it must be a topology of 1 to 1048576 devices",
-                   kTopology},
-        Unreadable{
-            "T2", "tpu:v5e:2xx4", 0,
-            "target: name = 'tpu:v5e:2xx4', but it must be a topology of 1 to 1048576 devices",
-            kTopology},
-        Unreadable{"T2", "tpu:v5e:x", 0,
-                   "target: name = 'tpu:v5e:x', but it must be a topology of 1 to 1048576 devices",
-                   kTopology},
-        Unreadable{
-            "T2", "tpu:v5e:2048x2048", 0,
-            "target: name = 'tpu:v5e:2048x2048', but it must be a topology of 1 to 1048576 devices",
-            kTopology},
-        Unreadable{"T2", "tpu:v5e:99999999999999999999", 0,
-                   "target: name = 'tpu:v5e:99999999999999999999', but it must be a topology of 1 "
-                   "to 1048576 devices",
-                   kTopology},
-        Unreadable{"T2", "gpu:h100x0", 0,
-                   "target: name = 'gpu:h100x0', but it must be a topology of 1 to 1048576 devices",
-                   kTopology},
-        Unreadable{
-            "T2", "gpu:h100x9999999", 0,
-            "target: name = 'gpu:h100x9999999', but it must be a topology of 1 to 1048576 devices",
-            kTopology},
-        Unreadable{"T2", "tpu:v5e:2x", 8,
-                   "target: name = 'tpu:v5e:2x', but it must be a topology of 1 to 1048576 devices",
-                   kTopology},
         Unreadable{"T2", "tpu:v5e:2x4", 16,
                    "target: world_size = 16, but it must be the number of devices of "
                    "'tpu:v5e:2x4', 8",
                    kOther},
         Unreadable{"T2", "gpu:h100x8", 4, "target: world_size = 4, but", kOther}));
+
+// What looks like a topology and is none is no name without one.
+class BadTopologies : public testing::TestWithParam<const char*> {};
+
+TEST_P(BadTopologies, AreRefused) {
+  for (const int64_t given : {0, 8}) {
+    EXPECT_EQ(MessageOf(ParseTarget(GetParam(), given)),
+              std::string("target: name = '") + GetParam() +
+                  "', but it must be a topology of 1 to 1048576 devices (T2). "
+                  "Write for instance 'tpu:v5e:2x4' or 'gpu:h100x8'.");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Target, BadTopologies,
+                         testing::Values("tpu:v5e:0", "tpu:v5e:0x4", "tpu:v5e:2x", "tpu:v5e:x4",
+                                         "tpu:v5e:2xx4", "tpu:v5e:x", "tpu:v5e:2048x2048",
+                                         "tpu:v5e:1024x1025", "tpu:v5e:99999999999999999999",
+                                         "gpu:h100x0", "gpu:h100x9999999"));
 
 }  // namespace
 }  // namespace xla_cc

@@ -129,6 +129,22 @@ def test_a_failure_after_the_others_have_returned():
         worlds.run(4, late_failure)
 
 
+KEPT = []
+
+
+def keep_what_is_pending(rank):
+    if rank == 0:
+        KEPT.append(xm.all_reduce(xm.REDUCE_SUM, torch.ones(2, device=torch_xla.device())))
+    raise_boom()
+
+
+def test_what_a_failed_launch_left_pending_never_runs():
+    with worlds.World(2) as world:  # of its own: it dies if this goes wrong
+        with pytest.raises(Boom):
+            world.run(keep_what_is_pending)
+        assert world.run(result, "after")[1]["sum"] == [1.0, 1.0]
+
+
 def leave(rank):
     if rank == 0:
         sys.exit(7)
@@ -201,6 +217,15 @@ def test_another_number_of_devices_than_the_runtime_has():
     assert first == again == "[2.0, 2.0]"
     assert second.startswith("RuntimeError: launch: nprocs = 4")
     assert "2 CPU device(s)" in second
+
+
+def test_results_may_be_tensors_on_the_devices():
+    [values] = python("""
+        def double(rank):
+            return 2 * xm.all_gather(torch.full((1,), rank, device=torch_xla.device()))
+        print([tensor.tolist() for tensor in torch_xla_cc.launch(double, (), 3)])
+    """)
+    assert values == "[[0, 2, 4], [0, 2, 4], [0, 2, 4]]"
 
 
 def test_a_runtime_that_was_started_before():
@@ -331,7 +356,7 @@ def rank(rank):
         x = xm.all_reduce("sum", x)
         torch_xla.sync()
     time.sleep(1000)
-torch_xla_cc.launch(rank, (), 3)
+torch_xla_cc.launch(rank, (), 6)
 """
 
 
@@ -346,7 +371,7 @@ def test_ctrl_c(where, tmp_path):
         )
     try:
         end = time.monotonic() + 100
-        while len(list(tmp_path.glob("rank*"))) < 3:
+        while len(list(tmp_path.glob("rank*"))) < 6:
             assert process.poll() is None and time.monotonic() < end
             time.sleep(0.05)
         time.sleep(1)  # into the loop, or to the meeting of the ranks
