@@ -48,13 +48,13 @@ class Channel:
 
 
 # What each rank has sent on each channel and not received: a rank that sends also receives.
-_sent: dict[tuple[int, Channel], deque[torch.Tensor]] = {}
+_sent: dict[tuple[int, int, tuple[tuple[int, int], ...]], list[torch.Tensor]] = {}
 
 
-def _rank(tensor: torch.Tensor) -> int:
+def _key(tensor: torch.Tensor, channel: Channel) -> tuple[int, int, tuple[tuple[int, int], ...]]:
     # Tensors that torch.compile traces do not all know their device, and it traces one thread at a
     # time.
-    return -1 if compiling() else tensor.device.index
+    return (-1 if compiling() else tensor.device.index, channel.id, channel.pairs)
 
 
 def _call(name: str, value: torch.Tensor, channel: Channel) -> torch.Tensor:
@@ -65,19 +65,21 @@ def _call(name: str, value: torch.Tensor, channel: Channel) -> torch.Tensor:
 
 def _send_in_graph(value: torch.Tensor, channel: Channel) -> torch.Tensor:
     result: torch.Tensor = _call("send", value, channel)
-    _sent.setdefault((_rank(value), channel), deque()).append(result)
+    _sent.setdefault(_key(value, channel), []).append(result)
     return result
 
 
 def _recv_in_graph(like: torch.Tensor, channel: Channel) -> torch.Tensor:
-    sent = _sent.get((_rank(like), channel))
+    sent = _sent.get(_key(like, channel))
     if not sent:
         raise RuntimeError(
             f"recv: {channel} has no send before it on this rank. Every rank calls send and then "
             "recv on a channel, also one that is neither source nor target: its operand gives the "
             "shape"
         )
-    value = sent.popleft()
+    value = sent.pop(0)
+    if not sent:
+        del _sent[_key(like, channel)]
     if value.shape != like.shape or value.dtype != like.dtype:
         raise ValueError(
             f"recv: {channel} was sent {value.dtype} of shape {list(value.shape)}, but "

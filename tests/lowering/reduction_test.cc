@@ -1,7 +1,10 @@
 // The reduce kinds: names, instructions, and which types have which kind.
 #include "lowering/reduction.h"
 
+#include <cmath>
+
 #include "tests/lowering/testing.h"
+#include "tests/lowering/wire_reader.h"
 
 namespace xla_cc {
 namespace {
@@ -91,6 +94,33 @@ TEST(Kinds, ThereAreNoOthers) {
   EXPECT_EQ(ReduceKindFromName("mul"), ReduceKind::kProduct);  // as torch_xla says it
   for (const char* name : {"", "SUM", "avg", "add", "invalid"}) {
     EXPECT_FALSE(ReduceKindFromName(name).has_value()) << name;
+  }
+}
+
+// The largest number of which a type holds every whole one up to it, or nearly (a bf16 rounds).
+double Largest(ElementType type) {
+  if (type == ElementType::kF16) return 65504;
+  if (!hlo::IsIntegral(type)) return 3e38;
+  return std::pow(2.0, hlo::Bits(type) - (hlo::Class(type) == TypeClass::kSigned ? 1 : 0)) - 1;
+}
+
+// An average divides by the number of ranks, in a type that has this number: u8 has no 256.
+TEST(Average, DividesByTheNumberOfRanks) {
+  for (const ElementType type : kAllTypes) {
+    for (const int64_t ranks : {100, 127, 128, 255, 256, 32768, 65536, 100000}) {
+      const AllReduce average{{ReduceKind::kAverage}, {}};
+      const Result<Lowered> lowered = Lower(average, {{type, {8}}}, TargetOf("gpu", ranks));
+      if (type == ElementType::kPred) continue;  // R3
+      if (!lowered.ok()) {                       // may be refused where it does not fit
+        EXPECT_GT(static_cast<double>(ranks), Largest(type)) << lowered.status().message();
+        continue;
+      }
+      for (const ReadInstruction& instruction : ReadModule(lowered.value().bytes).Instructions()) {
+        if (instruction.opcode != "divide") continue;
+        const auto divided = hlo::ElementTypeFromNumber(instruction.proto.Sub(3).Int(2));
+        EXPECT_LE(static_cast<double>(ranks), Largest(*divided)) << lowered.value().text;
+      }
+    }
   }
 }
 

@@ -19,7 +19,6 @@ import torch_xla
 import worlds
 
 import torch_xla_cc
-from torch_xla_cc import _C
 from torch_xla_cc import xla_model as xm
 
 ROOT = Path(__file__).parents[2]
@@ -160,9 +159,7 @@ def examples() -> list[Example]:
         text = (ROOT / name).read_text()
         for block in BLOCK.finditer(text):
             line = text.count("\n", 0, block.start("code"))
-            found.append(
-                Example(name, line, int(block["ranks"]), block["code"], block["prints"])
-            )
+            found.append(Example(name, line, int(block["ranks"]), block["code"], block["prints"]))
     return found
 
 
@@ -258,10 +255,3 @@ def test_messages_that_are_quoted_are_real():
     assert messages()
     for message in messages():
         assert message in said
-
-
-def test_the_default_is_no_debugging():
-    """What docs/guide.md turns on is off again."""
-    if os.environ.get("TORCH_XLA_CC_DEBUG") != "1":
-        with torch_xla_cc.lowering_for("tpu:v5e:2x4"):
-            assert b"test_docs.py" not in _C.lower_all_gather([(11, [8])], 0, None)["bytes"]
