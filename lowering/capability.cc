@@ -26,14 +26,14 @@ constexpr uint32_t kXor = Bit(ReduceKind::kXor);
 constexpr uint32_t kOrdered =
     Bit(ReduceKind::kMin) | Bit(ReduceKind::kMax) | Bit(ReduceKind::kProduct);
 
-enum class GroupForm { kAny, kUnequal };
+enum class Form { kAny, kUnequalGroups, kCyclicPairs };
 
 struct Row {
   DeviceKind kind;
   Op op;
   uint32_t types;
   uint32_t reduces;  // ignored for data movement
-  GroupForm groups;
+  Form form;
   Rule rule;
   const char* why;
 };
@@ -41,57 +41,61 @@ struct Row {
 // Only the exceptions. What stands here was compiled, and on CPU run, with the compilers that
 // docs/capabilities.md names; tests/ hold it against them.
 constexpr Row kTable[] = {
-    {DeviceKind::kCpu, Op::kCollectivePermute, kAny, kAny, GroupForm::kAny, Rule::kFallback,
+    {DeviceKind::kCpu, Op::kCollectivePermute, kAny, kAny, Form::kAny, Rule::kFallback,
      "ranks on threads compile a program each, and XLA:CPU takes no channel on it to meet by"},
-    {DeviceKind::kCpu, Op::kAllToAll, kAny, kAny, GroupForm::kAny, Rule::kFallback,
+    {DeviceKind::kCpu, Op::kAllToAll, kAny, kAny, Form::kAny, Rule::kFallback,
      "ranks on threads compile a program each, and XLA:CPU takes no channel on it to meet by"},
-    {DeviceKind::kCpu, Op::kCollectiveBroadcast, kAny, kAny, GroupForm::kAny, Rule::kFallback,
+    {DeviceKind::kCpu, Op::kCollectiveBroadcast, kAny, kAny, Form::kAny, Rule::kFallback,
      "XLA:CPU does not implement it"},
-    {DeviceKind::kCpu, Op::kSend, kAny, kAny, GroupForm::kAny, Rule::kFallback,
+    {DeviceKind::kCpu, Op::kSend, kAny, kAny, Form::kAny, Rule::kFallback,
      "XLA:CPU does not implement it"},
-    {DeviceKind::kCpu, Op::kRecv, kAny, kAny, GroupForm::kAny, Rule::kFallback,
+    {DeviceKind::kCpu, Op::kRecv, kAny, kAny, Form::kAny, Rule::kFallback,
      "XLA:CPU does not implement it"},
-    {DeviceKind::kCpu, Op::kAllReduce, kFloat8, kAny, GroupForm::kAny, Rule::kFallback,
+    {DeviceKind::kCpu, Op::kAllReduce, kFloat8, kAny, Form::kAny, Rule::kFallback,
      "XLA:CPU does not reduce 8 bit floats"},
-    {DeviceKind::kCpu, Op::kReduceScatter, kFloat8, kAny, GroupForm::kAny, Rule::kFallback,
+    {DeviceKind::kCpu, Op::kReduceScatter, kFloat8, kAny, Form::kAny, Rule::kFallback,
      "XLA:CPU does not reduce 8 bit floats"},
-    {DeviceKind::kCpu, Op::kAllReduce, kIntegers, kBitwise, GroupForm::kUnequal, Rule::kRefused,
+    {DeviceKind::kCpu, Op::kAllReduce, kIntegers, kBitwise, Form::kUnequalGroups, Rule::kRefused,
      "XLA:CPU has no bitwise reduction of integers, and groups of unequal size cannot be gathered"},
-    {DeviceKind::kCpu, Op::kAllReduce, kPred, kXor, GroupForm::kUnequal, Rule::kRefused,
+    {DeviceKind::kCpu, Op::kAllReduce, kPred, kXor, Form::kUnequalGroups, Rule::kRefused,
      "XLA:CPU has no xor reduction, and groups of unequal size cannot be gathered"},
-    {DeviceKind::kCpu, Op::kAllReduce, kIntegers, kBitwise, GroupForm::kAny, Rule::kFallback,
+    {DeviceKind::kCpu, Op::kAllReduce, kIntegers, kBitwise, Form::kAny, Rule::kFallback,
      "XLA:CPU has no bitwise reduction of integers"},
-    {DeviceKind::kCpu, Op::kReduceScatter, kIntegers, kBitwise, GroupForm::kAny, Rule::kFallback,
+    {DeviceKind::kCpu, Op::kReduceScatter, kIntegers, kBitwise, Form::kAny, Rule::kFallback,
      "XLA:CPU has no bitwise reduction of integers"},
-    {DeviceKind::kCpu, Op::kAllReduce, kPred, kXor, GroupForm::kAny, Rule::kFallback,
+    {DeviceKind::kCpu, Op::kAllReduce, kPred, kXor, Form::kAny, Rule::kFallback,
      "XLA:CPU has no xor reduction"},
-    {DeviceKind::kCpu, Op::kReduceScatter, kPred, kXor, GroupForm::kAny, Rule::kFallback,
+    {DeviceKind::kCpu, Op::kReduceScatter, kPred, kXor, Form::kAny, Rule::kFallback,
      "XLA:CPU has no xor reduction"},
 
-    {DeviceKind::kTpu, Op::kCollectiveBroadcast, kAny, kAny, GroupForm::kAny, Rule::kFallback,
+    {DeviceKind::kTpu, Op::kCollectiveBroadcast, kAny, kAny, Form::kAny, Rule::kFallback,
      "the TPU compiler does not implement it"},
-    {DeviceKind::kTpu, Op::kSend, kAny, kAny, GroupForm::kAny, Rule::kFallback,
+    {DeviceKind::kTpu, Op::kSend, kAny, kAny, Form::kAny, Rule::kFallback,
      "the TPU compiler takes no send between replicas"},
-    {DeviceKind::kTpu, Op::kRecv, kAny, kAny, GroupForm::kAny, Rule::kFallback,
+    {DeviceKind::kTpu, Op::kRecv, kAny, kAny, Form::kAny, Rule::kFallback,
      "the TPU compiler takes no recv between replicas"},
-    {DeviceKind::kTpu, Op::kAllReduce, kAny, kAny, GroupForm::kUnequal, Rule::kRefused,
+    {DeviceKind::kTpu, Op::kAllReduce, kAny, kAny, Form::kUnequalGroups, Rule::kRefused,
      "the TPU compiler refuses groups of unequal size"},
-    {DeviceKind::kTpu, Op::kAllReduce, kWide, kOrdered, GroupForm::kAny, Rule::kRefused,
+    {DeviceKind::kTpu, Op::kAllReduce, kWide, kOrdered, Form::kAny, Rule::kRefused,
      "the TPU compiler splits wide types in halves, and only a sum survives that"},
-    {DeviceKind::kTpu, Op::kReduceScatter, kWide, kAny, GroupForm::kAny, Rule::kFallback,
+    {DeviceKind::kTpu, Op::kReduceScatter, kWide, kAny, Form::kAny, Rule::kFallback,
      "the TPU compiler refuses a reduce-scatter of a wide type"},
 
-    {DeviceKind::kGpu, Op::kCollectiveBroadcast, kAny, kAny, GroupForm::kUnequal, Rule::kFallback,
+    {DeviceKind::kGpu, Op::kSend, kAny, kAny, Form::kCyclicPairs, Rule::kFallback,
+     "the GPU compiler takes no send around a circle"},
+    {DeviceKind::kGpu, Op::kRecv, kAny, kAny, Form::kCyclicPairs, Rule::kFallback,
+     "the GPU compiler takes no recv around a circle"},
+    {DeviceKind::kGpu, Op::kCollectiveBroadcast, kAny, kAny, Form::kUnequalGroups, Rule::kFallback,
      "the GPU compiler refuses groups of unequal size"},
-    {DeviceKind::kGpu, Op::kAllReduce, kFloat8, kAny, GroupForm::kAny, Rule::kFallback,
+    {DeviceKind::kGpu, Op::kAllReduce, kFloat8, kAny, Form::kAny, Rule::kFallback,
      "the GPU compiler does not reduce 8 bit floats"},
-    {DeviceKind::kGpu, Op::kReduceScatter, kFloat8, kAny, GroupForm::kAny, Rule::kFallback,
+    {DeviceKind::kGpu, Op::kReduceScatter, kFloat8, kAny, Form::kAny, Rule::kFallback,
      "the GPU compiler does not reduce 8 bit floats"},
-    {DeviceKind::kGpu, Op::kAllReduce, kIntegers, kBitwise, GroupForm::kUnequal, Rule::kRefused,
+    {DeviceKind::kGpu, Op::kAllReduce, kIntegers, kBitwise, Form::kUnequalGroups, Rule::kRefused,
      "the GPU compiler crashes on bitwise reductions, and unequal groups cannot be gathered"},
-    {DeviceKind::kGpu, Op::kAllReduce, kIntegers, kBitwise, GroupForm::kAny, Rule::kFallback,
+    {DeviceKind::kGpu, Op::kAllReduce, kIntegers, kBitwise, Form::kAny, Rule::kFallback,
      "the GPU compiler crashes on bitwise reductions of integers"},
-    {DeviceKind::kGpu, Op::kReduceScatter, kIntegers, kBitwise, GroupForm::kAny, Rule::kFallback,
+    {DeviceKind::kGpu, Op::kReduceScatter, kIntegers, kBitwise, Form::kAny, Rule::kFallback,
      "the GPU compiler crashes on bitwise reductions of integers"},
 };
 
@@ -118,13 +122,25 @@ bool Lists(const Query& query) {
   return true;
 }
 
+bool Matches(Form form, const Query& query) {
+  switch (form) {
+    case Form::kUnequalGroups:
+      return !query.uniform_groups;
+    case Form::kCyclicPairs:
+      return query.cyclic_pairs;
+    case Form::kAny:
+      break;
+  }
+  return true;
+}
+
 }  // namespace
 
 Choice Choose(const Query& query) {
   for (const Row& row : kTable) {
     if (row.kind == query.kind && row.op == query.op && (row.types & Bit(query.type)) != 0 &&
         (!query.reduce.has_value() || (row.reduces & Bit(*query.reduce)) != 0) &&
-        (row.groups == GroupForm::kAny || !query.uniform_groups)) {
+        Matches(row.form, query)) {
       return {row.rule, /*lists=*/false, row.why};
     }
   }

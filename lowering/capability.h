@@ -17,6 +17,7 @@ struct Query {
   hlo::ElementType type;
   std::optional<ReduceKind> reduce;  // what the instruction computes; none for data movement
   bool uniform_groups = true;
+  bool cyclic_pairs = false;  // data comes back to a rank that sent some
 };
 
 struct Choice {

@@ -26,9 +26,26 @@ std::string Hex(uint64_t value) {
   return out;
 }
 
+// Whether following the pairs from some rank leads back to it. No source is named twice.
+bool HasCycle(const Pairs& pairs) {
+  std::map<int64_t, int64_t> target_of(pairs.begin(), pairs.end());
+  while (!target_of.empty()) {
+    const int64_t start = target_of.begin()->first;
+    for (int64_t at = start;;) {
+      const auto next = target_of.find(at);
+      if (next == target_of.end()) break;
+      at = next->second;
+      target_of.erase(next);
+      if (at == start) return true;
+    }
+  }
+  return false;
+}
+
 // What the capability table is asked of a node, read off its fields.
 struct QueryFiller {
   Query* query;
+  void operator()(const char*, const Pairs& pairs) { query->cyclic_pairs = HasCycle(pairs); }
   void operator()(const char*, const Groups& groups) { query->uniform_groups = groups.Uniform(); }
   void operator()(const char*, ReduceKind kind) {
     query->reduce = Reduction{kind}.InstructionKind();

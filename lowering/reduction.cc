@@ -1,6 +1,7 @@
 #include "lowering/reduction.h"
 
 #include <cmath>
+#include <limits>
 
 #include "lowering/errors.h"
 
@@ -42,6 +43,27 @@ std::optional<ReduceKind> ReduceKindFromName(const std::string& name) {
   return std::nullopt;
 }
 
+namespace {
+
+// Of a type's finite values. Integers are checked apart.
+double Largest(ElementType type) {
+  switch (type) {
+    case ElementType::kF8E4M3FN:
+      return 448;
+    case ElementType::kF8E5M2:
+      return 57344;
+    case ElementType::kF16:
+      return 65504;
+    case ElementType::kF64:
+    case ElementType::kC128:
+      return std::numeric_limits<double>::max();
+    default:
+      return std::numeric_limits<float>::max();
+  }
+}
+
+}  // namespace
+
 Status Reduction::Verify(const std::string& op, const hlo::Shape& operand) const {
   const TypeClass type = hlo::Class(operand.type);
   const std::string shape = operand.ToString();
@@ -65,7 +87,8 @@ Status Reduction::Verify(const std::string& op, const hlo::Shape& operand) const
   }
   for (const auto& [name, value] : {std::pair{"scale", scale}, std::pair{"factor", factor}}) {
     const bool exact = std::floor(value) == value && std::abs(value) < 2147483648.0;
-    if (!std::isfinite(value) || ((integral || type == TypeClass::kBool) && !exact)) {
+    const bool held = std::abs(value) <= Largest(operand.type);  // false for nan
+    if (!held || ((integral || type == TypeClass::kBool) && !exact)) {
       return Refuse({"R4", op, name, hlo::ToString(value),
                      "a finite number, and a whole one of 32 bits for " + shape,
                      "Scale a floating point tensor, or divide the result"});
@@ -94,6 +117,19 @@ Value Times(Computation& c, const Value& x, double factor) {
   return c.Binary("multiply", x, c.Broadcast(c.Scalar(x.shape.type, factor), x.shape, {}));
 }
 
+// A type of the same class that holds the size of any group: a u8 has no 256.
+ElementType DivisorType(ElementType type) {
+  if (hlo::Bits(type) >= 32) return type;
+  switch (hlo::Class(type)) {
+    case TypeClass::kSigned:
+      return ElementType::kS32;
+    case TypeClass::kUnsigned:
+      return ElementType::kU32;
+    default:
+      return ElementType::kF32;
+  }
+}
+
 }  // namespace
 
 Value Reduction::Before(Computation& c, const Value& x) const { return Times(c, x, factor); }
@@ -102,11 +138,12 @@ Value Reduction::After(Computation& c, const Value& y, const Groups& groups,
                        int64_t world_size) const {
   Value result = y;
   if (kind == ReduceKind::kAverage) {
-    const ElementType type = y.shape.type;
+    const ElementType type = DivisorType(y.shape.type);
     const Value size = groups.Uniform()
                            ? c.Scalar(type, static_cast<double>(groups.Size(world_size)))
                            : c.Convert(ByRank(c, groups.Sizes(world_size)), type);
-    result = c.Binary("divide", y, c.Broadcast(size, y.shape, {}));
+    const Value wide = c.Convert(y, type);
+    result = c.Convert(c.Binary("divide", wide, c.Broadcast(size, wide.shape, {})), y.shape.type);
   }
   return Times(c, result, scale);
 }

@@ -6,6 +6,8 @@
 #include <torch/library.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+
 #include "torch_xla_cc/arguments.h"
 #include "torch_xla_cc/graph.h"
 
@@ -36,7 +38,11 @@ void XlaKernel(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::S
   }
   std::vector<at::Tensor> results;
   for (const py::object& result : Attach(node, handles)) {
-    results.push_back(THPVariable_Unpack(result.ptr()));
+    const at::Tensor& tensor = THPVariable_Unpack(result.ptr());
+    // What is not moved comes back as it is, and an operator may not return its operand.
+    const bool same = std::any_of(operands.begin(), operands.end(),
+                                  [&](const at::Tensor& x) { return x.is_same(tensor); });
+    results.push_back(same ? tensor.clone() : tensor);
   }
   stack->emplace_back(std::move(results));
 }

@@ -110,12 +110,6 @@ Value Computation::Complex(const Value& real, const Value& imaginary) {
   return {Add("complex", shape, {real.id, imaginary.id}), shape};
 }
 
-Value Computation::Compare(const std::string& direction, const Value& a, const Value& b) {
-  const Shape shape{ElementType::kPred, a.shape.dims};
-  const Attributes attributes{Message().Bytes(63, direction), ", direction=" + direction};
-  return {Add("compare", shape, {a.id, b.id}, attributes), shape};
-}
-
 Value Computation::Select(const Value& condition, const Value& a, const Value& b) {
   return {Add("select", a.shape, {condition.id, a.id, b.id}), a.shape};
 }

@@ -76,7 +76,6 @@ class Computation {
   // The real part, the imaginary part, and back.
   Value Part(const std::string& opcode, const Value& x);
   Value Complex(const Value& real, const Value& imaginary);
-  Value Compare(const std::string& direction, const Value& a, const Value& b);
   Value Select(const Value& condition, const Value& a, const Value& b);
   Value Broadcast(const Value& x, const Shape& shape, const std::vector<int64_t>& dims);
   Value Reshape(const Value& x, std::vector<int64_t> dims);

@@ -72,6 +72,7 @@ TEST_P(Kinds, Scales) {
     const hlo::Shape shape{type, {4}};
     if (!Reduction{GetParam().kind}.Verify("op", shape).ok()) continue;
     const bool truth = type == ElementType::kPred;
+    const bool small = type == ElementType::kF16 || hlo::IsFloat8(type);
     const bool whole = truth || hlo::IsIntegral(type);
     const auto takes = [&](double scale, double factor) {
       return Reduction{GetParam().kind, scale, factor}.Verify("op", shape).ok();
@@ -79,8 +80,8 @@ TEST_P(Kinds, Scales) {
     EXPECT_TRUE(takes(1, 1));
     EXPECT_EQ(takes(0.5, 1), !whole) << hlo::Name(type);
     EXPECT_EQ(takes(-3, 1), !truth) << hlo::Name(type);
-    EXPECT_EQ(takes(2147483647, 1), !truth) << hlo::Name(type);
-    EXPECT_EQ(takes(2147483648, 1), !whole) << hlo::Name(type);
+    EXPECT_EQ(takes(2147483647, 1), !truth && !small) << hlo::Name(type);
+    EXPECT_EQ(takes(2147483648, 1), !whole && !small) << hlo::Name(type);
     EXPECT_EQ(takes(1, 3), premultiplied && !truth) << hlo::Name(type);
     EXPECT_EQ(takes(1, 0.5), premultiplied && !whole) << hlo::Name(type);
   }

@@ -210,14 +210,14 @@ def close_all() -> None:
 # Below: the worker.
 
 
-def _answer(world_size: int, request: bytes) -> bytes:
-    """The pickled ((exception, traceback) or None, results)."""
+def _answer(world_size: int, request: bytes) -> tuple[bytes, bool]:
+    """The pickled ((exception, traceback) or None, results), and whether all went well."""
     import torch_xla_cc
 
     try:
         fn, args, timeout_s = pickle.loads(request)
         results = torch_xla_cc.launch(fn, args, world_size, timeout_s=timeout_s)
-        return _dumps((None, results))
+        return _dumps((None, results)), True
     except BaseException as error:
         where = traceback.format_exc()
         try:
@@ -225,7 +225,7 @@ def _answer(world_size: int, request: bytes) -> bytes:
             pickle.loads(answer)
         except Exception:  # an exception that cannot travel
             answer = _dumps(((RuntimeError(f"{type(error).__name__}: {error}"), where), None))
-        return answer
+        return answer, False
 
 
 def _work() -> None:
@@ -243,8 +243,10 @@ def _work() -> None:
             request = pipe.recv_bytes()
         except EOFError:
             return
-        pipe.send_bytes(_answer(world_size, request))
-        gc.collect()  # the frames of a failed run, and the tensors in them
+        answer, well = _answer(world_size, request)
+        pipe.send_bytes(answer)
+        if not well:
+            gc.collect()  # the frames of the failed run, and the tensors in them
 
 
 if __name__ == "__main__":
