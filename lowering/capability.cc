@@ -14,6 +14,9 @@ constexpr uint32_t Bit(ReduceKind kind) { return 1u << static_cast<int>(kind); }
 constexpr uint32_t kAny = ~0u;
 constexpr uint32_t kFloat8 = Bit(ElementType::kF8E5M2) | Bit(ElementType::kF8E4M3FN);
 constexpr uint32_t kPred = Bit(ElementType::kPred);
+constexpr uint32_t kS64 = Bit(ElementType::kS64);
+constexpr uint32_t kU64 = Bit(ElementType::kU64);
+constexpr uint32_t kC128 = Bit(ElementType::kC128);
 constexpr uint32_t kWide = Bit(ElementType::kS64) | Bit(ElementType::kU64) |
                            Bit(ElementType::kF64) | Bit(ElementType::kC64) |
                            Bit(ElementType::kC128);
@@ -68,6 +71,18 @@ constexpr Row kTable[] = {
     {DeviceKind::kCpu, Op::kReduceScatter, kPred, kXor, Form::kAny, Rule::kFallback,
      "XLA:CPU has no xor reduction"},
 
+    {DeviceKind::kTpu, Op::kAllGather, kC128, kAny, Form::kAny, Rule::kRefused,
+     "the TPU compiler does not take c128"},
+    {DeviceKind::kTpu, Op::kAllReduce, kC128, kAny, Form::kAny, Rule::kRefused,
+     "the TPU compiler does not take c128"},
+    {DeviceKind::kTpu, Op::kReduceScatter, kC128, kAny, Form::kAny, Rule::kRefused,
+     "the TPU compiler does not take c128"},
+    {DeviceKind::kTpu, Op::kCollectivePermute, kC128, kAny, Form::kAny, Rule::kRefused,
+     "the TPU compiler does not take c128"},
+    {DeviceKind::kTpu, Op::kAllToAll, kC128, kAny, Form::kAny, Rule::kRefused,
+     "the TPU compiler does not take c128"},
+    {DeviceKind::kTpu, Op::kCollectiveBroadcast, kC128, kAny, Form::kAny, Rule::kRefused,
+     "the TPU compiler does not take c128"},
     {DeviceKind::kTpu, Op::kCollectiveBroadcast, kAny, kAny, Form::kAny, Rule::kFallback,
      "the TPU compiler does not implement it"},
     {DeviceKind::kTpu, Op::kSend, kAny, kAny, Form::kAny, Rule::kFallback,
@@ -76,6 +91,10 @@ constexpr Row kTable[] = {
      "the TPU compiler takes no recv between replicas"},
     {DeviceKind::kTpu, Op::kAllReduce, kAny, kAny, Form::kUnequalGroups, Rule::kRefused,
      "the TPU compiler refuses groups of unequal size"},
+    {DeviceKind::kTpu, Op::kAllReduce, kS64, kBitwise, Form::kAny, Rule::kRefused,
+     "the TPU compiler splits wide types in halves, and refuses and, or, xor of them"},
+    {DeviceKind::kTpu, Op::kAllReduce, kU64, kAny, Form::kAny, Rule::kRefused,
+     "the TPU compiler refuses reductions of u64"},
     {DeviceKind::kTpu, Op::kAllReduce, kWide, kOrdered, Form::kAny, Rule::kRefused,
      "the TPU compiler splits wide types in halves, and only a sum survives that"},
     {DeviceKind::kTpu, Op::kReduceScatter, kWide, kAny, Form::kAny, Rule::kFallback,

@@ -61,7 +61,9 @@ std::vector<py::object> CallComputation(const Plan& plan, const std::vector<py::
                                         int64_t rank) {
   EnsureComputation(plan);
   const bool takes_token = plan.lowered.takes_token;
-  PyObject** token = takes_token ? &Tokens()[rank] : nullptr;
+  // What is lowered for another target has a token of its own: it never runs with the rank's.
+  PyObject* elsewhere = nullptr;
+  PyObject** token = ThreadTargetSlot() ? &elsewhere : &Tokens()[rank];
   if (takes_token && *token == nullptr) *token = Python().first_token(rank).release().ptr();
 
   const std::vector<size_t>& live = plan.lowered.live;
@@ -81,6 +83,7 @@ std::vector<py::object> CallComputation(const Plan& plan, const std::vector<py::
     *token = py::object(list[live.size()]).release().ptr();
     Py_XDECREF(old);
   }
+  Py_XDECREF(elsewhere);
   return results;
 }
 

@@ -8,11 +8,11 @@
 namespace xla_cc {
 namespace {
 
-enum class Owner { kUser, kTorchXla, kOurs };
+enum class Owner { kUser, kLibrary, kOurs };
 
 struct Folders {
   std::string ours;
-  std::string torch_xla;
+  std::vector<std::string> libraries;
 };
 
 Folders& TheFolders() {
@@ -32,9 +32,11 @@ Owner OwnerOf(PyCodeObject* code) {
   if (found != known->end()) return found->second;
   const char* file = PyUnicode_AsUTF8(code->co_filename);
   if (file == nullptr) PyErr_Clear();
-  const Owner owner = Under(file, TheFolders().ours)        ? Owner::kOurs
-                      : Under(file, TheFolders().torch_xla) ? Owner::kTorchXla
-                                                            : Owner::kUser;
+  Owner owner = Owner::kUser;
+  for (const std::string& library : TheFolders().libraries) {
+    if (Under(file, library)) owner = Owner::kLibrary;
+  }
+  if (Under(file, TheFolders().ours)) owner = Owner::kOurs;
   Py_INCREF(code);
   (*known)[code] = owner;
   return owner;
@@ -50,8 +52,8 @@ int InstructionOf(PyFrameObject* frame) {
 
 }  // namespace
 
-void SetFolders(const std::string& ours, const std::string& torch_xla) {
-  TheFolders() = {ours, torch_xla};
+void SetFolders(const std::string& ours, const std::vector<std::string>& libraries) {
+  TheFolders() = {ours, libraries};
 }
 
 Site CurrentSite() {
@@ -62,7 +64,7 @@ Site CurrentSite() {
     PyCodeObject* code = PyFrame_GetCode(frame);
     const Owner owner = OwnerOf(code);
     Py_DECREF(code);  // kept by OwnerOf
-    if (owner == Owner::kUser || (owner == Owner::kTorchXla && site.code == nullptr)) {
+    if (owner == Owner::kUser || (owner == Owner::kLibrary && site.code == nullptr)) {
       site = {code, InstructionOf(frame)};
     }
     PyFrameObject* back = owner == Owner::kUser ? nullptr : PyFrame_GetBack(frame);

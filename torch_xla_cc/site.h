@@ -4,6 +4,7 @@
 #include <Python.h>
 
 #include <string>
+#include <vector>
 
 #include "lowering/lower.h"
 
@@ -17,14 +18,14 @@ struct Site {
   int instruction = 0;
 };
 
-// The innermost Python frame outside of this package, and of torch_xla if there is one. Needs the
-// interpreter lock; no site if there is no Python caller.
+// The innermost Python frame outside of this package, and of torch and torch_xla if there is one.
+// Needs the interpreter lock; no site if there is no Python caller.
 Site CurrentSite();
 // File and line. Needs the interpreter lock.
 CallSite Resolve(const Site& site);
 std::string ToString(const CallSite& site);
 
-// The folders of this package and of torch_xla.
-void SetFolders(const std::string& ours, const std::string& torch_xla);
+// The folders of this package, and of those that stand between it and the user.
+void SetFolders(const std::string& ours, const std::vector<std::string>& libraries);
 
 }  // namespace xla_cc

@@ -16,7 +16,7 @@ from torch_xla_cc import _versions
 
 _versions.check()
 
-import torch  # noqa: F401  (first: the extension links against its libraries)
+import torch
 import torch_xla
 
 try:
@@ -36,7 +36,9 @@ from torch_xla_cc._recording import Call, record
 from torch_xla_cc._targets import lowering_for
 from torch_xla_cc._versions import UnsupportedVersion
 
-_C.set_folders(f"{_Path(__file__).parent}/", f"{_Path(torch_xla.__file__).parent}/")
+_C.set_folders(
+    f"{_Path(__file__).parent}/", [f"{_Path(m.__file__ or '').parent}/" for m in (torch, torch_xla)]
+)
 _C.set_python_functions(
     _runtime.XLAC._xla_op_computation_from_module_proto,
     _runtime.XLAC._xla_user_computation,

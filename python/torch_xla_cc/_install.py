@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,7 +24,24 @@ _NAMES = (
     "send",
 )
 
+_lock = threading.RLock()
 _replaced: dict[str, Callable[..., Any]] = {}
+_asked = False  # by install(), for good
+_blocks = 0  # of installed() that are open
+
+
+def _put_in_place() -> None:
+    if _replaced:
+        return
+    for name in _NAMES:
+        _replaced[name] = getattr(stock, name)
+        setattr(stock, name, getattr(ours, name))
+
+
+def _put_back() -> None:
+    for name, function in _replaced.items():
+        setattr(stock, name, function)
+    _replaced.clear()
 
 
 def install() -> None:
@@ -33,28 +51,31 @@ def install() -> None:
     ZeroRedundancyOptimizer) then uses ours too. Functions that were imported by name before the
     call, and objects that took them at construction, keep what they took.
     """
-    if _replaced:
-        return
-    for name in _NAMES:
-        _replaced[name] = getattr(stock, name)
-        setattr(stock, name, getattr(ours, name))
+    global _asked
+    with _lock:
+        _asked = True
+        _put_in_place()
 
 
 def uninstall() -> None:
     """Undo install, exactly."""
-    for name, function in _replaced.items():
-        setattr(stock, name, function)
-    _replaced.clear()
+    global _asked
+    with _lock:
+        _asked = False
+        _put_back()
 
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """install() for a block. Inside a block or after install() it changes nothing."""
-    if _replaced:
-        yield
-        return
-    install()
+    """install() for a block. It ends with the last block of all threads, or with uninstall()."""
+    global _blocks
+    with _lock:
+        _blocks += 1
+        _put_in_place()
     try:
         yield
     finally:
-        uninstall()
+        with _lock:
+            _blocks -= 1
+            if _blocks == 0 and not _asked:
+                _put_back()

@@ -21,6 +21,8 @@ from torch_xla_cc._runtime import XLAC
 
 _DEFAULT_TIMEOUT_S = 600.0
 _PREPARED = "TORCH_XLA_CC_PREPARED"  # in the environment: the runtime was started by launch
+_MOST_DEVICES = 128
+_running = threading.Lock()  # held by the launch of this process
 _GRACE_S = 5.0  # how long ranks that are told to stop may take
 
 
@@ -169,8 +171,33 @@ def launch(
     os.environ.setdefault("PJRT_DEVICE", "CPU")
     if runtime.device_type() != "CPU":
         return _launch_processes(fn, args, nprocs)
-    if nprocs is not None and (not isinstance(nprocs, int) or nprocs < 1):
-        raise ValueError(f"launch: nprocs = {nprocs!r}, but it must be an int of at least 1")
+    if nprocs is not None and (not isinstance(nprocs, int) or isinstance(nprocs, bool)):
+        raise TypeError(f"launch: nprocs = {nprocs!r}, but it must be an int")
+    if nprocs is not None and not 1 <= nprocs <= _MOST_DEVICES:
+        raise ValueError(
+            f"launch: nprocs = {nprocs}, but it must be 1 to {_MOST_DEVICES}: torch has no more "
+            "devices of a kind"
+        )
+    if XLAC._get_use_eager_mode():
+        raise RuntimeError(
+            "launch: eager mode of torch_xla is on. It runs each operation by itself, and ranks on "
+            "threads have to meet before a collective runs. Turn it off first"
+        )
+    if not _running.acquire(blocking=False):
+        raise RuntimeError(
+            "launch: a launch is running in this process, and its ranks have the devices. Call it "
+            "once, from outside of them"
+        )
+    try:
+        return _launch_threads(fn, args, nprocs, timeout_s)
+    finally:
+        _running.release()
+
+
+def _launch_threads(
+    fn: Callable[..., Any], args: Sequence[Any], nprocs: int | None, timeout_s: float | None
+) -> list[Any]:
+    """A thread for each virtual CPU device."""
     if timeout_s is None:
         timeout_s = float(os.environ.get("TORCH_XLA_CC_TIMEOUT_S", _DEFAULT_TIMEOUT_S))
     count = _prepare_cpu(nprocs)
@@ -179,6 +206,10 @@ def launch(
         for rank in ranks:
             rank.thread.start()
         _join(ranks)
+        if any(rank.error is not None for rank in ranks):
+            # What the failed ranks left in their graphs shall not run in a later launch.
+            for rank in ranks:
+                XLAC._clear_pending_irs(f"xla:{rank.rank}")
     _raise_first(ranks)
     return [rank.result for rank in ranks]
 
@@ -187,7 +218,7 @@ def _raise_first(ranks: list[_Rank]) -> None:
     """Raise the failure that caused the others."""
     failed = [rank for rank in ranks if rank.error is not None]
     # A rank that was stopped, or told of a peer's failure, is not the cause.
-    causes = [r for r in failed if not isinstance(r.error, _Stopped) and not _was_told(r.error)]
+    causes = [r for r in failed if not isinstance(r.error, (_Stopped, _C.RanksDisagree))]
     for rank in causes or failed:
         error = rank.error
         assert error is not None
@@ -197,10 +228,6 @@ def _raise_first(ranks: list[_Rank]) -> None:
     stuck = [str(rank.rank) for rank in ranks if rank.thread.is_alive()]
     if stuck:
         raise RankFailed(f"launch: rank {', '.join(stuck)} did not end")
-
-
-def _was_told(error: BaseException | None) -> bool:
-    return isinstance(error, _C.RanksDisagree) and "has failed" in str(error)
 
 
 class _RankCall:

@@ -151,7 +151,7 @@ def _reduce(kind: str, xs: Arrays, scale: float, factor: float) -> np.ndarray:
     stack = np.stack([x.astype(wide) for x in xs])
     if factor != 1:
         stack = stack * wide.type(factor)
-    result = reducer.reduce(stack, axis=0, dtype=wide)
+    result = np.asarray(reducer.reduce(stack, axis=0, dtype=wide))
     if kind == "average":
         members = wide.type(len(xs))
         if np.issubdtype(wide, np.integer):  # towards zero
@@ -159,8 +159,8 @@ def _reduce(kind: str, xs: Arrays, scale: float, factor: float) -> np.ndarray:
         else:
             result = result / members
     if scale != 1:
-        result = result * wide.type(scale)
-    return np.asarray(result).astype(dtype)
+        result = result * np.full(result.shape, scale, wide)
+    return result.astype(dtype)
 
 
 def all_reduce(
@@ -212,13 +212,13 @@ def collective_broadcast(xs: Arrays, root_ordinal: int = 0, groups: Groups = Non
 # A call, what it means and how it is made.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Case:
     op: str
     inputs: Arrays
     fields: dict[str, Any]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         x = self.inputs[0]
         fields = ", ".join(f"{name}={value}" for name, value in self.fields.items())
         return f"{self.op}({fields}) of {x.dtype}{list(x.shape)} on {len(self.inputs)} ranks"

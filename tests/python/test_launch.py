@@ -164,9 +164,10 @@ def nested(rank):
 
 
 def test_launch_inside_of_a_rank_is_an_error():
-    with pytest.raises(RuntimeError, match="launch"):
-        worlds.run(2, nested, timeout_s=50)
-    assert worlds.run(2, result, "after")[1]["sum"] == [1.0, 1.0]
+    with worlds.World(2) as world:  # of its own, as above
+        with pytest.raises(RuntimeError, match="launch"):
+            world.run(nested, timeout_s=50)
+        assert world.run(result, "after")[1]["sum"] == [1.0, 1.0]
 
 
 def eager(rank):
