@@ -12,7 +12,7 @@ constexpr Rule kNative = Rule::kNative;
 constexpr Rule kFallback = Rule::kFallback;
 constexpr Rule kRefused = Rule::kRefused;
 
-// Data movement by device: it never depends on the element type.
+// Data movement by device: it depends on the element type only where TPUs lack c128 altogether.
 struct Movement {
   DeviceKind kind;
   Op op;
@@ -43,6 +43,11 @@ TEST(Capability, DataMovement) {
   };
   for (const Movement& row : expected) {
     for (const ElementType type : kAllTypes) {
+      const bool transfer = row.op == Op::kSend || row.op == Op::kRecv;
+      if (row.kind == DeviceKind::kTpu && type == ElementType::kC128 && !transfer) {
+        EXPECT_EQ(Choose({row.op, row.kind, type, {}, true}).rule, kRefused);
+        continue;
+      }
       const std::string where = Name(row.op) + " on " + std::to_string(static_cast<int>(row.kind));
       EXPECT_EQ(Choose({row.op, row.kind, type, {}, true}).rule, row.equal_groups) << where;
       if (row.op == Op::kCollectiveBroadcast) {  // the others refuse unequal groups (G2)
@@ -71,8 +76,10 @@ Rule Expected(DeviceKind device, Op op, ElementType type, ReduceKind kind, bool 
       if (hlo::IsFloat8(type) || (hlo::IsIntegral(type) && IsBitwise(kind))) return kFallback;
       return type == ElementType::kPred && kind == ReduceKind::kXor ? kFallback : kNative;
     case DeviceKind::kTpu:
+      if (type == ElementType::kC128) return kRefused;
       if (op == Op::kReduceScatter) return IsWide(type) ? kFallback : kNative;
-      if (!equal_groups) return kRefused;
+      if (!equal_groups || type == ElementType::kU64) return kRefused;
+      if (type == ElementType::kS64 && IsBitwise(kind)) return kRefused;
       return IsWide(type) && IsOrdered(kind) ? kRefused : kNative;
     case DeviceKind::kGpu:
       return hlo::IsFloat8(type) || (hlo::IsIntegral(type) && IsBitwise(kind)) ? kFallback
