@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-libtpu = pytest.importorskip("libtpu", reason="pip install 'torch_xla_cc[aot]' brings the compiler")
+pytest.importorskip("libtpu", reason="pip install 'torch_xla_cc[aot]' brings the compiler")
 
 TARGET = "tpu:v5e:2x4"
 HALVES = [[0, 1, 2, 3], [4, 5, 6, 7]]
@@ -53,7 +53,7 @@ for name, expression in eval(sys.argv[1]).items():
         module = torch_xla._XLAC._get_xla_tensors_hlo_proto([out])
         program = _aot.compile_hlo(module, {TARGET!r})
         found = _aot.collectives(program)
-        before = [_aot.elementwise_before(program, one) for one in found]
+        before = [[i.opcode for i in _aot.elementwise_before(program, one)] for one in found]
         print(repr((name, str(dtype), [one.opcode for one in found], before)))
 """
 

@@ -1,13 +1,11 @@
 """Ranks on threads: their collectives meet in program order, whatever else is in their graphs.
 
 XLA:CPU matches collectives by order, keeps no order by itself, compares nothing, and aborts the
-process when ranks miss each other. All of that must not show: results are right, or RanksDisagree is
-raised on every rank and the ranks can go on.
+process when ranks miss each other. None of that may show. What happens when the ranks really do
+different things is in test_disagree.py.
 """
 
-import inspect
 import random
-import time
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ import worlds
 from oracle import Case, differences, issue, put, take, take_all, to_numpy
 from torch_xla.debug import metrics
 
-from torch_xla_cc import Channel, RanksDisagree
 from torch_xla_cc import xla_model as xm
 
 RING = [(0, 1), (1, 2), (2, 3), (3, 0)]
@@ -50,7 +47,7 @@ FILLS = {
     "zeros": lambda device: torch.zeros(4, 4, device=device),
     "ones": lambda device: torch.ones(4, 4, device=device),
     "full": lambda device: torch.full((4, 4), 2.5, device=device),
-    "expanded": lambda device: torch.tensor(3.0, device=device).expand(4, 4),
+    "scalar": lambda device: torch.tensor(3.0, device=device) + torch.zeros(4, 4, device=device),
     "counted": lambda device: torch.arange(16.0, device=device).reshape(4, 4),
     "data": lambda device: torch.tensor(range(100, 116)).float().reshape(4, 4).to(device),
 }
@@ -58,8 +55,9 @@ FILLS = {
 
 def call_with(rank, fills):
     device = torch_xla.device()
-    tensors = [FILLS[fills[rank]](device) for _ in CALLS]
-    return take_all([issue(Case(*call[:1], [], call[1]), x) for call, x in zip(CALLS, tensors)])
+    return take_all(
+        [issue(Case(op, [], fields), FILLS[fills[rank]](device)) for op, fields in CALLS]
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,19 +67,13 @@ def call_with(rank, fills):
         ["data", "zeros", "ones", "data"],
         ["zeros", "ones", "zeros", "ones"],
         ["zeros"] * 4,
-        ["full", "expanded", "counted", "zeros"],
+        ["full", "scalar", "counted", "zeros"],
     ],
     ids="-".join,
 )
 def test_constants_on_some_ranks(fills):
     inputs = [[to_numpy(FILLS[fill](torch.device("cpu")))] * len(CALLS) for fill in fills]
     check(CALLS, inputs, worlds.run(4, call_with, fills))
-
-
-def test_constants_in_different_places():
-    for fills in (["zeros", "data", "ones", "full"], ["data", "zeros", "full", "ones"]):
-        inputs = [[to_numpy(FILLS[fill](torch.device("cpu")))] * len(CALLS) for fill in fills]
-        check(CALLS, inputs, worlds.run(4, call_with, fills))
 
 
 # Different graphs around the same independent collectives.
@@ -117,7 +109,7 @@ def different_programs(rank, seeds):
             value = np.arange(16, dtype=np.float32).reshape(4, 4) + 10 * rank + i
             x, value = own_arithmetic(own, put(value), value)
             for _ in range(own.randrange(3)):
-                aside = torch.sin(aside @ aside) + x.sum()
+                aside = torch.sin(aside) + x.sum()
             values.append(value.astype(np.float32))
             results.append(issue(Case(op, [], fields), x))
         own.shuffle(order := list(range(5)))
@@ -154,6 +146,9 @@ READS = {
     "equal": lambda y: 24.0 * torch.equal(y, torch.full((4,), 6.0, device=y.device)),
     "iterate": lambda y: sum(float(value) for value in y),
     "numpy": lambda y: float(np.asarray(y.cpu()).sum()),
+    "unique": lambda y: 4 * y.unique().sum().item(),
+    "masked_select": lambda y: y.masked_select(y > 0).sum().item(),
+    "operator of the CPU": lambda y: 6.0 * torch.histc(y, 2, 0, 10).max().item(),
 }
 
 
@@ -221,8 +216,8 @@ def compiles(rank):
 
 
 def steps(rank, world, count, read):
-    weight = put(np.ones((4 * world, 3), np.float32))
-    for step in range(count):
+    weight = torch.ones(4 * world, 3).to(torch_xla.device())
+    for _ in range(count):
         shard = xm.reduce_scatter("sum", weight + 1, scale=1 / world)
         weight = xm.all_gather(shard) * 0.5
         norm = xm.all_reduce("max", weight.abs().max())
