@@ -198,24 +198,29 @@ void PythonReader::operator()(const char* name, double& value) {
 void PythonReader::operator()(const char* name, ReduceKind& value) {
   PyObject* object = Next(name);
   if (!PyUnicode_Check(object)) Wrong(name, object, "a string: the name of a reduce kind");
-  const char* text = PyUnicode_AsUTF8(object);
+  Py_ssize_t size = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(object, &size);
   if (text == nullptr) {
     PyErr_Clear();
     Wrong(name, object, "a string: the name of a reduce kind");
   }
-  value = ParseReduceKind(op_, name, text);
+  value = ParseReduceKind(op_, name, std::string(text, size));
 }
 
 std::vector<std::vector<int64_t>> PythonReader::Lists(const char* name, PyObject* object,
                                                       const char* what) {
-  if (!IsList(object)) Wrong(name, object, what);
-  std::vector<std::vector<int64_t>> lists(PySequence_Fast_GET_SIZE(object));
+  // Tuples, which hold what they list: reading a number may run Python code that empties a list.
+  const auto items = [&](PyObject* list) {
+    if (!IsList(list)) Wrong(name, list, what);
+    return py::reinterpret_steal<py::object>(PySequence_Tuple(list));
+  };
+  const py::object outer = items(object);
+  std::vector<std::vector<int64_t>> lists(PyTuple_GET_SIZE(outer.ptr()));
   for (size_t i = 0; i < lists.size(); ++i) {
-    PyObject* inner = PySequence_Fast_GET_ITEM(object, i);
-    if (!IsList(inner)) Wrong(name, object, what);
-    lists[i].resize(PySequence_Fast_GET_SIZE(inner));
+    const py::object inner = items(PyTuple_GET_ITEM(outer.ptr(), i));
+    lists[i].resize(PyTuple_GET_SIZE(inner.ptr()));
     for (size_t j = 0; j < lists[i].size(); ++j) {
-      lists[i][j] = Int(name, PySequence_Fast_GET_ITEM(inner, j));
+      lists[i][j] = Int(name, PyTuple_GET_ITEM(inner.ptr(), j));
     }
   }
   return lists;

@@ -36,15 +36,16 @@ bool NeedsDispatcher(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->is_python_dispatch() || tensor.is_meta();
 }
 
-std::vector<py::handle> Operands(const char* op, PyObject* object, bool* is_list) {
+// Keeps the tensors: reading the other arguments may run Python code that empties the list.
+std::vector<py::object> Operands(const char* op, PyObject* object, bool* is_list) {
   *is_list = !THPVariable_Check(object);
-  if (!*is_list) return {object};
+  if (!*is_list) return {py::reinterpret_borrow<py::object>(object)};
   if (!PyList_Check(object) && !PyTuple_Check(object)) {
     throw BadType(Refuse({"A0", op, "operands", Py_TYPE(object)->tp_name,
                           "a tensor, or a list of tensors", "Pass tensors on an XLA device"})
                       .message());
   }
-  std::vector<py::handle> tensors;
+  std::vector<py::object> tensors;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
     PyObject* item = PySequence_Fast_GET_ITEM(object, i);
     if (!THPVariable_Check(item)) {
@@ -52,7 +53,7 @@ std::vector<py::handle> Operands(const char* op, PyObject* object, bool* is_list
                             "a tensor", "Pass tensors on an XLA device"})
                         .message());
     }
-    tensors.emplace_back(item);
+    tensors.push_back(py::reinterpret_borrow<py::object>(item));
   }
   return tensors;
 }
@@ -64,15 +65,23 @@ PyObject* CallCollective(PyObject*, PyObject* const* args, Py_ssize_t count) {
   try {
     if (count < 1) throw BadType(std::string(T::kName) + ": argument operands is missing");
     bool is_list = false;
-    const std::vector<py::handle> tensors = Operands(T::kName, args[0], &is_list);
+    const std::vector<py::object> held = Operands(T::kName, args[0], &is_list);
     T node;
     PythonReader reader(T::kName, args + 1, static_cast<size_t>(count) - 1);
     T::Fields(node, reader);
     reader.Finish();
 
+    const std::vector<py::handle> tensors(held.begin(), held.end());
     bool dispatch = c10::impl::dispatch_mode_enabled();
-    for (py::handle tensor : tensors) {
-      dispatch = dispatch || NeedsDispatcher(THPVariable_Unpack(tensor.ptr()));
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const at::Tensor& tensor = THPVariable_Unpack(tensors[i].ptr());
+      dispatch = dispatch || NeedsDispatcher(tensor);
+      if (tensor.is_meta() != THPVariable_Unpack(tensors[0].ptr()).is_meta()) {
+        throw BadValue(Refuse({"A4", T::kName, "operand " + std::to_string(i),
+                               "a tensor on " + tensor.device().str(), "on the device of operand 0",
+                               "Move it: tensor.to(torch_xla.device())"})
+                           .message());
+      }
     }
     std::vector<py::object> results;
     if (dispatch) {

@@ -170,6 +170,12 @@ def _bucketized(
         raise TypeError(
             f"{op}: input_list is {type(inputs).__name__}, but it must be a list of tensors"
         )
+    for index, item in enumerate(inputs):
+        if not isinstance(item, torch.Tensor):
+            raise TypeError(
+                f"{op}: input_list[{index}] is {type(item).__name__}, but it must be a tensor: an "
+                "operand of the collective"
+            )
     if output is not None and (not isinstance(output, list) or len(output) != len(inputs)):
         raise ValueError(
             f"{op}: output must be a list of {len(inputs)} tensors, one for each input"

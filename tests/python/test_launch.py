@@ -361,7 +361,7 @@ torch_xla_cc.launch(rank, (), 6)
 """
 
 
-@pytest.mark.parametrize("where", ["loop", "sleep", "steps", "recv", "sync"])
+@pytest.mark.parametrize("where", ["loop", "sleep", "steps", "recv", "sync", "sync", "sync"])
 def test_ctrl_c(where, tmp_path):
     script = PRELUDE + f"where = {where!r}" + CTRL_C
     with (tmp_path / "stderr").open("w") as stderr:
