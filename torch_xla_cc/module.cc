@@ -239,6 +239,7 @@ void BindRanks(py::module_& m) {
   m.def("ranks_finish", [](int64_t rank) { Ranks::Get().Finish(rank, CurrentSite()); });
   m.def("ranks_fail",
         [](int64_t rank, const std::string& message) { Ranks::Get().Fail(rank, message); });
+  m.def("ranks_abort", [](const std::string& message) { Ranks::Get().Abort(message); });
   m.def("ranks_check", [](int64_t rank) { ThrowIf(Ranks::Get().TakeFailure(rank)); });
   m.def("ranks_pending", [](int64_t rank) { return Ranks::Get().HasPending(rank); });
   // Meets, and hands the graph over by calling `run`. One call, so that no asynchronous exception

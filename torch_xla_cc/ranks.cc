@@ -30,12 +30,14 @@ void Ranks::Start(int64_t world_size, std::chrono::milliseconds timeout) {
   ranks_.assign(world_size, Rank());
   timeout_ = timeout;
   failure_ = {};
+  final_ = false;
 }
 
 void Ranks::Stop() {
   const std::lock_guard<std::mutex> lock(mutex_);
   ranks_.clear();
   failure_ = {};
+  final_ = false;
   changed_.notify_all();
 }
 
@@ -63,7 +65,7 @@ Failure Ranks::Meet(int64_t rank, Site site, const std::string& program_hash) {
   std::unique_lock<std::mutex> lock(mutex_);
   if (rank < 0 || rank >= static_cast<int64_t>(ranks_.size())) return {};
   Rank& self = ranks_[rank];
-  const auto failed = [&] { return ranks_.empty() || (failure_ && !self.told); };
+  const auto failed = [&] { return ranks_.empty() || (failure_ && (!self.told || final_)); };
   // Handing over a graph waits for the device, and the device for the collectives of the last one:
   // no peer of those may be left behind.
   changed_.wait(lock, [&] { return failed() || !self.batch || self.batch->to_dispatch == 0; });
@@ -122,8 +124,16 @@ void Ranks::Fail(int64_t rank, const std::string& message) {
   if (ranks_[rank].batch && ranks_[rank].batch->leader == rank) {
     ranks_[rank].batch->leader_failed = !ranks_[rank].batch->leader_dispatched;
   }
+  final_ = true;
   // The first failure is the cause; what follows from it is not reported over it.
   if (!failure_) failure_ = {{{message, {}}}};
+  changed_.notify_all();
+}
+
+void Ranks::Abort(const std::string& message) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!failure_) failure_ = {{{message, {}}}};
+  final_ = true;
   changed_.notify_all();
 }
 
@@ -133,14 +143,14 @@ Failure Ranks::TakeFailure(int64_t rank) {
 }
 
 Failure Ranks::TakeFailureLocked(int64_t rank) {
-  if (!failure_ || ranks_[rank].told) return {};
+  if (!failure_ || (ranks_[rank].told && !final_)) return {};
   Failure failure = failure_;
   ranks_[rank].told = true;
   ranks_[rank].pending.clear();
   // Once every running rank knows, they may try again, from a clean start.
   const bool all =
       std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.told || r.finished; });
-  if (all) {
+  if (all && !final_) {
     failure_ = {};
     for (Rank& r : ranks_) r.told = false;
     Evaluate(rank);  // ranks that knew earlier may be waiting again

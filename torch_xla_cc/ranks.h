@@ -56,6 +56,8 @@ class Ranks {
   void Finish(int64_t rank, Site site);
   // This rank has raised: the others shall stop.
   void Fail(int64_t rank, const std::string& message);
+  // All shall stop, and none go on: unlike a disagreement, this is final.
+  void Abort(const std::string& message);
   // The failure that this rank has not been told yet, if there is one.
   Failure TakeFailure(int64_t rank);
 
@@ -103,6 +105,7 @@ class Ranks {
   std::vector<Rank> ranks_;  // empty: no world runs
   std::chrono::milliseconds timeout_{0};
   Failure failure_;
+  bool final_ = false;  // no rank goes on after failure_
 };
 
 }  // namespace xla_cc

@@ -11,7 +11,7 @@ _MIB = 1 << 20
 
 def buckets(tensors: Sequence[torch.Tensor], cap_mb: float) -> Iterator[slice]:
     """Runs of tensors of at most `cap_mb` MiB together; a larger tensor is a run of its own."""
-    if isinstance(cap_mb, bool) or not isinstance(cap_mb, (int, float)) or cap_mb < 0:
+    if isinstance(cap_mb, bool) or not isinstance(cap_mb, (int, float)) or not cap_mb >= 0:
         raise ValueError(
             f"bucket_cap_mb = {cap_mb!r}, but it must be a number of MiB of at least 0"
         )

@@ -38,6 +38,11 @@ class Channel:
     def __init__(self, pairs: Sequence[Sequence[int]], tag: int = 0) -> None:
         if not isinstance(tag, int) or isinstance(tag, bool) or not 0 <= tag < _FIRST_TAG:
             raise ValueError(f"Channel: tag = {tag!r}, but it must be an int of 0 to 2**20 - 1")
+        if not isinstance(pairs, (list, tuple)) or not all(
+            isinstance(pair, (list, tuple)) and all(isinstance(rank, int) for rank in pair)
+            for pair in pairs
+        ):
+            raise TypeError("Channel: pairs must be a list of (source, target) pairs of ranks")
         object.__setattr__(self, "pairs", tuple(tuple(pair) for pair in pairs))
         object.__setattr__(self, "tag", tag)
 
@@ -153,11 +158,11 @@ def _kind(value: object) -> str:
 
 def send(value: torch.Tensor, channel: int | Channel) -> torch.Tensor:
     """See xla_model.send."""
+    if not isinstance(value, torch.Tensor) or value.device.type != "xla":
+        raise TypeError(f"send: value = {_kind(value)}, but it must be a tensor on an XLA device")
     if isinstance(channel, Channel):
         return _send_in_graph(value, channel)
     bare = _check_bare("send", channel)
-    if not isinstance(value, torch.Tensor) or value.device.type != "xla":
-        raise TypeError(f"send: value = {_kind(value)}, but it must be a tensor on an XLA device")
     mailboxes.put(bare, value.detach().cpu())
     return value
 

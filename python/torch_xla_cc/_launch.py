@@ -136,8 +136,7 @@ def _join(ranks: list[_Rank]) -> None:
 
 def _stop(ranks: list[_Rank], why: str) -> None:
     alive = [rank for rank in ranks if rank.thread.is_alive()]
-    for rank in alive:
-        _C.ranks_fail(rank.rank, why)
+    _C.ranks_abort(why)
     for attempt in range(int(_GRACE_S / 0.1)):
         alive = [rank for rank in alive if rank.thread.is_alive()]
         if not alive:

@@ -19,6 +19,14 @@ def lowering_for(target: str, world_size: int | None = None) -> Iterator[None]:
     For compiling ahead of time and for inspection: such a graph is not meant to run here. Holds for
     the calling thread.
     """
+    if not isinstance(target, str):
+        raise TypeError(f"lowering_for: target is {type(target).__name__}, but it must be a string")
+    if world_size is not None and (isinstance(world_size, bool) or not isinstance(world_size, int)):
+        raise TypeError(
+            f"lowering_for: world_size is {type(world_size).__name__}, but it must be an int"
+        )
+    if world_size is not None and not 0 < world_size < 2**31:
+        raise ValueError(f"lowering_for: world_size = {world_size}, but it must be at least 1")
     before = _C.thread_target()
     _C.set_thread_target(target, world_size or 0)
     try:

@@ -44,6 +44,10 @@ def _write(op: str, outputs: Tensors, results: Tensors) -> Any:  # noqa: ANN401 
             f"{op}: output is {type(outputs).__name__}, but it must be {kind} as the input"
         )
     targets = [outputs] if isinstance(outputs, torch.Tensor) else outputs
+    if not isinstance(targets, (list, tuple)) or not all(
+        isinstance(target, torch.Tensor) for target in targets
+    ):
+        raise TypeError(f"{op}: output must be a tensor, or a list of tensors for a list of inputs")
     values = [results] if isinstance(results, torch.Tensor) else results
     if len(targets) != len(values):
         raise ValueError(
