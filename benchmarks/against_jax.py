@@ -152,7 +152,7 @@ NATIVE = ("all_gather", "reduce_scatter", "all_reduce")
 
 
 def run() -> list[tuple[str, ...]]:
-    """Rows of the table: op, size, ms ours, ms JAX, ratio, and the same for a further collective."""
+    """Rows: op, size, ms ours, ms JAX, ratio, and the same for a further collective of the step."""
     os.environ["JAX_PLATFORMS"] = "cpu"
     import threading
 

@@ -357,8 +357,10 @@ Failure Ranks::Compare(int64_t a, int64_t b, const std::vector<int64_t>& group, 
   });
   if (list_a.size() <= list_b.size() || !b_needs_a) return {};
   const Issued& extra = *list_a[list_b.size()];
+  const Issued& other = ranks_[b].pending.back();
   return {{{RankName(a) + " calls " + extra.plan->lowered.name + where + " at ", extra.site},
            {", and " + RankName(b) + " runs its graph without it at ", ranks_[b].waits_at},
+           {", after " + other.plan->lowered.name + " at ", other.site},
            {". The ranks of a group must run their graphs (torch_xla.sync, .item(), .cpu(), print) "
             "after the same collectives",
             {}}}};

@@ -215,12 +215,12 @@ def compiles(rank):
     return {name: metrics.counter_value(name) or 0 for name in ("UncachedCompile", "CachedCompile")}
 
 
-def steps(rank, world, count, read):
+def steps(rank, world, count, read, groups):
     weight = torch.ones(4 * world, 3).to(torch_xla.device())
     for _ in range(count):
-        shard = xm.reduce_scatter("sum", weight + 1, scale=1 / world)
-        weight = xm.all_gather(shard) * 0.5
-        norm = xm.all_reduce("max", weight.abs().max())
+        shard = xm.reduce_scatter("sum", weight + 1, scale=1 / world, groups=groups)
+        weight = xm.all_gather(shard, groups=groups) * 0.5
+        norm = xm.all_reduce("max", weight.abs().max(), groups=groups)
         if read:
             norm.item()
         else:
@@ -228,15 +228,16 @@ def steps(rank, world, count, read):
     return count, float(norm)
 
 
+@pytest.mark.parametrize("groups", [None, "pairs"])
 @pytest.mark.parametrize("read", [False, True], ids=["sync", "item"])
 @pytest.mark.parametrize("world", [4, 8])
-def test_one_compile_for_all_ranks_and_steps(world, read):
+def test_one_compile_for_all_ranks_and_steps(world, read, groups):
+    pairs = [[rank, rank + 1] for rank in range(0, world, 2)]
     with worlds.World(world) as fresh:
         before = fresh.run(compiles)[0]
-        results = fresh.run(steps, world, 10, read)
+        results = fresh.run(steps, world, 10, read, pairs if groups else None)
         after = fresh.run(compiles)[0]
     assert len(set(results)) == 1
-    compiled = after["UncachedCompile"] - before["UncachedCompile"]
-    assert compiled == 1
+    assert after["UncachedCompile"] - before["UncachedCompile"] == 1
     # The others look it up: every rank, every step, less the compile itself.
     assert after["CachedCompile"] - before["CachedCompile"] == 10 * world - 1
