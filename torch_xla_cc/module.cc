@@ -225,6 +225,37 @@ py::dict LowerOnly(const std::vector<std::pair<int64_t, std::vector<int64_t>>>& 
   return out;
 }
 
+// Meets, and hands the graph over by calling `run`, and `wait` if it is not None. One call, so that
+// no asynchronous exception (ctrl-C, launch stopping the ranks) comes between: the peers are in
+// their collectives by then.
+void MeetRanks(int64_t rank, const std::string& program_hash, const py::object& run,
+               const py::object& wait) {
+  // Another rank's thread may call these two; what they raise is raised by this one.
+  std::optional<py::error_already_set> raised;
+  const auto call = [&](const py::object& function) -> std::string {
+    const py::gil_scoped_acquire locked;
+    try {
+      function();
+      return "";
+    } catch (py::error_already_set& error) {
+      raised = error;
+      return error.what();
+    }
+  };
+  HandOver graph;
+  graph.run = [&] { return call(run); };
+  if (!wait.is_none()) graph.wait = [&] { call(wait); };
+  const Site site = CurrentSite();
+  Failure failure;
+  {
+    const py::gil_scoped_release unlocked;
+    failure = Ranks::Get().Meet(rank, site, program_hash, graph);
+  }
+  if (raised) throw py::error_already_set(*raised);
+  if (failure) ResetToken(rank);
+  ThrowIf(failure);
+}
+
 void BindRanks(py::module_& m) {
   m.def("ranks_start", [](int64_t world_size, double timeout_s) {
     if (world_size < 1) throw BadValue("ranks_start: world_size must be at least 1");
@@ -242,26 +273,8 @@ void BindRanks(py::module_& m) {
   m.def("ranks_abort", [](const std::string& message) { Ranks::Get().Abort(message); });
   m.def("ranks_check", [](int64_t rank) { ThrowIf(Ranks::Get().TakeFailure(rank)); });
   m.def("ranks_pending", [](int64_t rank) { return Ranks::Get().HasPending(rank); });
-  // Meets, and hands the graph over by calling `run`. One call, so that no asynchronous exception
-  // (ctrl-C, launch stopping the ranks) comes between: the peers are in their collectives by then.
-  m.def("ranks_meet", [](int64_t rank, const std::string& program_hash, const py::object& run) {
-    const Site site = CurrentSite();
-    Failure failure;
-    {
-      const py::gil_scoped_release unlocked;
-      failure = Ranks::Get().Meet(rank, site, program_hash);
-    }
-    if (failure) ResetToken(rank);
-    ThrowIf(failure);
-    try {
-      run();
-    } catch (py::error_already_set& error) {
-      Ranks::Get().Fail(
-          rank, "rank " + std::to_string(rank) + " could not run its graph: " + error.what());
-      throw;
-    }
-    Ranks::Get().Dispatched(rank);
-  });
+  m.def("ranks_idle", [](int64_t rank) { return Ranks::Get().IsIdle(rank); });
+  m.def("ranks_meet", &MeetRanks);
   m.def("token", &Token);
   m.def("open_door", [](py::function before_read) {
     // Kept for good: kernels on other threads may still be in it when the door closes.

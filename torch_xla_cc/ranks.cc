@@ -7,7 +7,9 @@ namespace {
 
 Failure Stopped() { return {{{"the ranks were stopped", {}}}}; }
 
-std::string RankName(int64_t rank) { return "rank " + std::to_string(rank); }
+std::string CouldNotRun(int64_t rank, const std::string& error) {
+  return "rank " + std::to_string(rank) + " could not run its graph: " + error;
+}
 
 }  // namespace
 
@@ -61,51 +63,98 @@ bool Ranks::HasPending(int64_t rank) {
   return rank >= 0 && rank < static_cast<int64_t>(ranks_.size()) && !ranks_[rank].pending.empty();
 }
 
-Failure Ranks::Meet(int64_t rank, Site site, const std::string& program_hash) {
+bool Ranks::IsIdle(int64_t rank) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return rank >= 0 && rank < static_cast<int64_t>(ranks_.size()) && ranks_[rank].idle;
+}
+
+Failure Ranks::Meet(int64_t rank, Site site, const std::string& program_hash,
+                    const HandOver& graph) {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (rank < 0 || rank >= static_cast<int64_t>(ranks_.size())) return {};
+  if (rank < 0 || rank >= static_cast<int64_t>(ranks_.size())) return Stopped();
   Rank& self = ranks_[rank];
   const auto failed = [&] { return ranks_.empty() || (failure_ && (!self.told || final_)); };
   // Handing over a graph waits for the device, and the device for the collectives of the last one:
   // no peer of those may be left behind.
-  changed_.wait(lock, [&] { return failed() || !self.batch || self.batch->to_dispatch == 0; });
+  changed_.wait(lock, [&] { return failed() || !self.batch || self.batch->to_hand_over == 0; });
   if (ranks_.empty()) return Stopped();
   if (Failure failure = TakeFailureLocked(rank)) return failure;
-  if (self.pending.empty()) return {};
-  self.waiting = true;
-  self.waits_at = site;
-  self.program_hash = program_hash;
-  const uint64_t before = self.released;
-  Evaluate(rank);
-  const bool in_time =
-      changed_.wait_for(lock, timeout_, [&] { return failed() || self.released != before; });
-  if (ranks_.empty()) return Stopped();
-  if (self.released != before) {
-    // From here on it must go on, whatever fails elsewhere: its peers are in their collectives.
-    const std::shared_ptr<Batch> batch = self.batch;
-    changed_.wait(lock, [&] {
-      return ranks_.empty() || batch->leader < 0 || batch->leader == rank ||
-             batch->leader_dispatched || batch->leader_failed;
-    });
+  std::shared_ptr<Batch> batch;
+  if (!self.pending.empty()) {
+    self.waiting = true;
+    self.waits_at = site;
+    self.program_hash = program_hash;
+    self.graph = &graph;
+    const uint64_t before = self.released;
+    Evaluate(rank);
+    const bool in_time =
+        changed_.wait_for(lock, timeout_, [&] { return failed() || self.released != before; });
     if (ranks_.empty()) return Stopped();
-    return batch->leader_failed ? TakeFailureLocked(rank) : Failure();
+    if (self.released == before) {
+      if (!in_time) {
+        failure_ = Missing(rank);
+        for (Rank& r : ranks_) r.told = false;
+        changed_.notify_all();
+      }
+      self.waiting = false;
+      return TakeFailureLocked(rank);
+    }
+    // From here on it must go on, whatever fails elsewhere: its peers will be in their collectives.
+    batch = self.batch;
   }
-  if (!in_time) {
-    failure_ = Missing(rank);
-    for (Rank& r : ranks_) r.told = false;
-    changed_.notify_all();
+  if (batch && batch->leader >= 0 && batch->leader != rank) {
+    changed_.wait(lock, [&] { return batch->to_hand_over == 0; });
+  } else {
+    lock.unlock();
+    if (batch && batch->leader == rank) {
+      HandOverAll(*batch);
+    } else {
+      HandOverOwn(rank, graph, batch.get());
+    }
+    lock.lock();
   }
-  self.waiting = false;
-  return TakeFailureLocked(rank);
+  if (ranks_.empty()) return Stopped();
+  if (batch && batch->failed) return TakeFailureLocked(rank);
+  if (graph.wait && !self.idle) {
+    lock.unlock();
+    graph.wait();
+    lock.lock();
+    if (!ranks_.empty()) ranks_[rank].idle = true;
+  }
+  return {};
 }
 
-void Ranks::Dispatched(int64_t rank) {
+void Ranks::HandOverAll(Batch& batch) {
+  bool failed = false;
+  bool wait = true;
+  for (const auto& [rank, graph] : batch.graphs) {
+    const std::string error = graph->run();
+    if (!error.empty()) Fail(rank, CouldNotRun(rank, error));
+    failed = !error.empty() && rank == batch.graphs.begin()->first;
+    if (failed) break;
+    wait = wait && graph->wait;
+  }
+  // Waiting here for all of them spares each other rank a second time to sleep and wake.
+  if (wait && !failed) {
+    for (const auto& [rank, graph] : batch.graphs) graph->wait();
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (ranks_.empty() || !ranks_[rank].batch) return;
-  Batch& batch = *ranks_[rank].batch;
-  if (batch.to_dispatch > 0) --batch.to_dispatch;
-  if (batch.leader == rank) batch.leader_dispatched = true;
-  if (batch.leader == rank || batch.to_dispatch == 0) changed_.notify_all();
+  batch.failed = failed;
+  batch.to_hand_over = 0;
+  for (const auto& [rank, graph] : batch.graphs) {
+    if (!ranks_.empty()) ranks_[rank].idle = wait && !failed;
+  }
+  changed_.notify_all();
+}
+
+void Ranks::HandOverOwn(int64_t rank, const HandOver& graph, Batch* batch) {
+  std::unique_lock<std::mutex> one_at_a_time(compiling_, std::defer_lock);
+  if (batch == nullptr) one_at_a_time.lock();
+  const std::string error = graph.run();
+  if (!error.empty()) Fail(rank, CouldNotRun(rank, error));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!ranks_.empty()) ranks_[rank].idle = false;
+  if (batch != nullptr && --batch->to_hand_over == 0) changed_.notify_all();
 }
 
 void Ranks::Finish(int64_t rank, Site site) {
@@ -121,9 +170,6 @@ void Ranks::Fail(int64_t rank, const std::string& message) {
   if (ranks_.empty()) return;
   ranks_[rank].finished = true;
   ranks_[rank].pending.clear();
-  if (ranks_[rank].batch && ranks_[rank].batch->leader == rank) {
-    ranks_[rank].batch->leader_failed = !ranks_[rank].batch->leader_dispatched;
-  }
   final_ = true;
   // The first failure is the cause; what follows from it is not reported over it.
   if (!failure_) failure_ = {{{message, {}}}};
@@ -173,7 +219,7 @@ bool Ranks::AllAlike() const {
 void Ranks::Release(const std::vector<int64_t>& ranks, int64_t caller) {
   if (ranks.empty()) return;
   const auto batch = std::make_shared<Batch>();
-  batch->to_dispatch = ranks.size();
+  batch->to_hand_over = ranks.size();
   const bool same_program = std::all_of(ranks.begin(), ranks.end(), [&](int64_t rank) {
     return ranks_[rank].program_hash == ranks_[ranks[0]].program_hash;
   });
@@ -183,10 +229,12 @@ void Ranks::Release(const std::vector<int64_t>& ranks, int64_t caller) {
     batch->leader = leads ? caller : ranks[0];
   }
   for (int64_t rank : ranks) {
-    ranks_[rank].pending.clear();
-    ranks_[rank].waiting = false;
-    ranks_[rank].batch = batch;
-    ++ranks_[rank].released;
+    Rank& released = ranks_[rank];
+    batch->graphs[rank] = released.graph;
+    released.pending.clear();
+    released.waiting = false;
+    released.batch = batch;
+    ++released.released;
   }
   if (batch->leader != caller) changed_.notify_all();
 }
@@ -242,142 +290,6 @@ void Ranks::Evaluate(int64_t caller) {
   } else {
     Release(ranks, caller);
   }
-}
-
-// What differs now between ranks that wait for each other, or for one that has ended, differs for
-// good.
-Failure Ranks::FindMismatch(const std::map<int64_t, ByGroup>& waiting) const {
-  for (const auto& [rank, groups] : waiting) {
-    for (const auto& [group, issued] : groups) {
-      for (int64_t peer : group) {
-        Failure failure;
-        const auto found = waiting.find(peer);
-        if (found != waiting.end()) {
-          failure = Compare(rank, peer, group, groups, found->second);
-        } else if (ranks_[peer].finished) {
-          failure = {{{RankName(rank) + " waits with " + issued[0]->plan->lowered.name + " at ",
-                       issued[0]->site},
-                      {", and " + RankName(peer) + " of its group [" + hlo::ToString(group) +
-                           "] has ended without calling it",
-                       {}}}};
-        }
-        if (failure) return failure;
-      }
-    }
-  }
-  return {};
-}
-
-// All ranks that still run wait, and none can go on.
-Failure Ranks::NobodyGoesOn() const {
-  Failure failure;
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (ranks_[rank].finished) continue;
-    if (!ranks_[rank].waiting) return {};
-    const Issued& first = ranks_[rank].pending[0];
-    failure.parts.push_back({(failure ? "; " : "every rank waits for another: ") +
-                                 RankName(static_cast<int64_t>(rank)) + " with " +
-                                 first.plan->lowered.name + " at ",
-                             first.site});
-  }
-  if (failure) {
-    failure.parts.push_back(
-        {". Every rank of a group must make the same calls before it runs its graph", {}});
-  }
-  return failure;
-}
-
-// Calls that agree within each group can still wait for each other in a circle across groups. Plays
-// the step through: a collective happens when it is the next of every rank of its group.
-Failure Ranks::Deadlock(const std::vector<int64_t>& ranks) const {
-  struct Next {
-    const Issued* issued;
-    std::vector<int64_t> group;
-  };
-  std::map<int64_t, std::vector<Next>> left;  // the next one last
-  for (int64_t rank : ranks) {
-    for (const Issued& issued : ranks_[rank].pending) {
-      const Groups groups = GroupsOf(issued.plan->lowered.collective);
-      left[rank].push_back({&issued, groups.Of(rank, static_cast<int64_t>(ranks_.size()))});
-    }
-    std::reverse(left[rank].begin(), left[rank].end());
-  }
-  for (bool progress = true; progress;) {
-    progress = false;
-    for (auto& [rank, calls] : left) {
-      if (calls.empty()) continue;
-      const std::vector<int64_t> group = calls.back().group;
-      const bool happens = std::all_of(group.begin(), group.end(), [&](int64_t peer) {
-        return !left[peer].empty() && left[peer].back().group == group;
-      });
-      if (!happens) continue;
-      for (int64_t peer : group) left[peer].pop_back();
-      progress = true;
-    }
-  }
-  Failure failure;
-  for (const auto& [rank, calls] : left) {
-    if (calls.empty()) continue;
-    failure.parts.push_back(
-        {(failure ? "; " : "the ranks would wait for each other in a circle: ") + RankName(rank) +
-             " for group [" + hlo::ToString(calls.back().group) + "] in " +
-             calls.back().issued->plan->lowered.name + " at ",
-         calls.back().issued->site});
-  }
-  if (failure) {
-    failure.parts.push_back(
-        {". Call the collectives of overlapping groups in one order on all ranks", {}});
-  }
-  return failure;
-}
-
-Failure Ranks::Compare(int64_t a, int64_t b, const std::vector<int64_t>& group, const ByGroup& of_a,
-                       const ByGroup& of_b) const {
-  static const std::vector<const Issued*> kNone;
-  const auto& list_a = of_a.at(group);
-  const auto found = of_b.find(group);
-  const auto& list_b = found == of_b.end() ? kNone : found->second;
-  const std::string where = " in group [" + hlo::ToString(group) + "]";
-  for (size_t i = 0; i < std::min(list_a.size(), list_b.size()); ++i) {
-    if (list_a[i]->plan == list_b[i]->plan) continue;
-    const Lowered& call_a = list_a[i]->plan->lowered;
-    const Lowered& call_b = list_b[i]->plan->lowered;
-    if (call_a.identity == call_b.identity) continue;
-    return {{{"the ranks call different collectives" + where + ": " + RankName(a) + " " +
-                  call_a.identity + " at ",
-              list_a[i]->site},
-             {", " + RankName(b) + " " + call_b.identity + " at ", list_b[i]->site},
-             {". Every rank of a group must make the same calls in the same order, with the same "
-              "shapes",
-              {}}}};
-  }
-  // A rank that waits with fewer calls may yet make the others, if it can go on without the first.
-  const bool b_needs_a = std::any_of(of_b.begin(), of_b.end(), [&](const auto& other) {
-    return std::find(other.first.begin(), other.first.end(), a) != other.first.end();
-  });
-  if (list_a.size() <= list_b.size() || !b_needs_a) return {};
-  const Issued& extra = *list_a[list_b.size()];
-  const Issued& other = ranks_[b].pending.back();
-  return {{{RankName(a) + " calls " + extra.plan->lowered.name + where + " at ", extra.site},
-           {", and " + RankName(b) + " runs its graph without it at ", ranks_[b].waits_at},
-           {", after " + other.plan->lowered.name + " at ", other.site},
-           {". The ranks of a group must run their graphs (torch_xla.sync, .item(), .cpu(), print) "
-            "after the same collectives",
-            {}}}};
-}
-
-Failure Ranks::Missing(int64_t rank) const {
-  Failure failure{{{RankName(rank) + " waited " + std::to_string(timeout_.count()) +
-                        " ms, the time limit of launch, to run its graph at ",
-                    ranks_[rank].waits_at}}};
-  for (size_t peer = 0; peer < ranks_.size(); ++peer) {
-    if (ranks_[peer].waiting || ranks_[peer].finished) continue;
-    const Issued& last = ranks_[peer].last;
-    failure.parts.push_back({"; " + RankName(peer) + " has not come, its last collective was " +
-                                 (last.plan ? last.plan->lowered.name + " at " : "none"),
-                             last.site});
-  }
-  return failure;
 }
 
 }  // namespace xla_cc

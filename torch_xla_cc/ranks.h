@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,6 +32,12 @@ struct Failure {
   std::string Text() const;  // needs the interpreter lock
 };
 
+// How a rank's graph is handed over. Called on any rank's thread; neither may throw.
+struct HandOver {
+  std::function<std::string()> run;  // without waiting for the results; says why it could not
+  std::function<void()> wait;        // until the rank's device is done; none if it need not be
+};
+
 class Ranks {
  public:
   static Ranks& Get();
@@ -43,15 +50,16 @@ class Ranks {
   Failure Issue(int64_t rank, PlanPtr plan, Site site);
   // Whether the rank has issued collectives that have not run.
   bool HasPending(int64_t rank);
-  // Waits until the rank may hand its graph to XLA, and forgets what was pending. Call without the
-  // interpreter lock.
+  // Whether all that the rank has handed over is known to be done.
+  bool IsIdle(int64_t rank);
+  // Waits until the rank may hand its graph to XLA, hands it over, and forgets what was pending.
+  // Call without the interpreter lock.
   //
-  // Ranks that gave one `program_hash` go one first, alone, and the others together when it has
-  // handed its graph over: it compiles, they find the program. Different programs go at once: one
-  // after the other, the first would wait in its collectives longer than XLA:CPU allows.
-  Failure Meet(int64_t rank, Site site, const std::string& program_hash);
-  // The rank has handed over the graph that it met for. To be called once after each Meet.
-  void Dispatched(int64_t rank);
+  // One of the ranks that gave the same `program_hash` hands over the graphs of all: the first is
+  // compiled, the others are found, and nobody wakes for it. Different programs are handed over at
+  // once, each by its rank: one after the other, the first would wait in its collectives longer
+  // than XLA:CPU allows.
+  Failure Meet(int64_t rank, Site site, const std::string& program_hash, const HandOver& graph);
   // This rank has returned from its function.
   void Finish(int64_t rank, Site site);
   // This rank has raised: the others shall stop.
@@ -66,12 +74,12 @@ class Ranks {
     PlanPtr plan;
     Site site;
   };
-  // Ranks that went on together.
+  // Ranks that go on together.
   struct Batch {
-    int64_t leader = -1;  // goes first; none if the programs differ
-    bool leader_dispatched = false;
-    bool leader_failed = false;
-    size_t to_dispatch = 0;
+    std::map<int64_t, const HandOver*> graphs;  // by rank; each outlives its handing over
+    int64_t leader = -1;                        // hands over all graphs; none if they differ
+    size_t to_hand_over = 0;
+    bool failed = false;  // the first graph could not be run, and none was
   };
   struct Rank {
     std::vector<Issued> pending;
@@ -79,13 +87,19 @@ class Ranks {
     bool waiting = false;
     bool finished = false;
     bool told = false;  // of failure_
+    bool idle = true;
     uint64_t released = 0;
     Site waits_at;
     std::string program_hash;
-    std::shared_ptr<Batch> batch;  // the last one
+    const HandOver* graph = nullptr;  // while waiting
+    std::shared_ptr<Batch> batch;     // the last one
   };
   // The pending collectives of a rank, by the group that it is in, in order.
   using ByGroup = std::map<std::vector<int64_t>, std::vector<const Issued*>>;
+
+  // These two without mutex_.
+  void HandOverAll(Batch& batch);
+  void HandOverOwn(int64_t rank, const HandOver& graph, Batch* batch);
 
   // All of these with mutex_ held.
   void Evaluate(int64_t caller);
@@ -100,6 +114,8 @@ class Ranks {
   Failure Missing(int64_t rank) const;
   Failure TakeFailureLocked(int64_t rank);
 
+  // One rank at a time looks up a program without collectives, and compiles it if it is new.
+  std::mutex compiling_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Rank> ranks_;  // empty: no world runs

@@ -9,7 +9,6 @@ are raised, and ranks that made the same program compile it once.
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -30,9 +29,6 @@ _READERS = (
     "_on_ready_callback",
 )
 
-# One rank at a time looks up a program without collectives and, if it is new, compiles it: the
-# others then find it. Programs with collectives are ordered in torch_xla_cc/ranks.h.
-_dispatch = threading.Lock()
 _originals: dict[str, Callable[..., Any]] = {}
 
 
@@ -46,7 +42,8 @@ def _program_hash(rank: int) -> bytes:
     if token is None:
         return b""  # only collectives that move nothing: of empty tensors, a send
     # The hash waits for the device with the interpreter lock held, which peers need to come.
-    _wait(rank)
+    if not _C.ranks_idle(rank):
+        _wait(rank)
     hashed: bytes = XLAC._get_graph_hash([token])
     return hashed
 
@@ -68,23 +65,18 @@ def _step_marker(
     rank = _rank_of(device)
     run = functools.partial(
         _originals["_xla_step_marker"],
-        device,
+        device or f"xla:{rank}",
         devices or [],
         wait=False,
         reset_scope=reset_scope,
     )
+    program_hash = _program_hash(rank) if _C.ranks_pending(rank) else b""
     try:
-        if _C.ranks_pending(rank):
-            _C.ranks_meet(rank, _program_hash(rank), run)
-        else:
-            with _dispatch:
-                _C.ranks_meet(rank, b"", run)
+        _C.ranks_meet(rank, program_hash, run, functools.partial(_wait, rank) if wait else None)
     except _C.RanksDisagree:
         # A graph that cannot run is thrown away: a later step shall not run it.
         XLAC._clear_pending_irs(f"xla:{rank}")
         raise
-    if wait:
-        _wait(rank)
 
 
 def _before_read(rank: int) -> None:
