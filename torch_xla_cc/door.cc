@@ -10,10 +10,11 @@
 namespace xla_cc {
 namespace {
 
-// Everything that ends in host memory: .item(), .cpu(), copies, printing, and each operator that
-// torch_xla has not and runs on the CPU (through _to_cpu).
-constexpr const char* kReaders[] = {"_local_scalar_dense",   "_to_copy", "_copy_from",
-                                    "_copy_from_and_resize", "_to_cpu",  "nonzero"};
+// Everything that ends in host memory, or on the device of another rank: .item(), .cpu(), copies,
+// printing, and each operator that torch_xla has not and runs on the CPU (through _to_cpu).
+constexpr const char* kReaders[] = {
+    "_local_scalar_dense",   "_to_copy", "copy",   "copy_", "_copy_from",
+    "_copy_from_and_resize", "_to_cpu",  "nonzero"};
 
 struct Door {
   std::function<void(int64_t)> before_read;
@@ -26,21 +27,32 @@ Door*& TheDoor() {
   return door;
 }
 
+at::Tensor FirstTensor(const c10::IValue& value) {
+  if (value.isTensor()) return value.toTensor();
+  if (value.isTensorList() && !value.toTensorList().empty()) return value.toTensorList().get(0);
+  return {};
+}
+
+// Whether what is copied from a device to another stays on it. XLA without an index is the rank's.
+bool Stays(c10::Device from, c10::Device to) {
+  return to.type() == from.type() && (!to.has_index() || to.index() == from.index());
+}
+
 // The XLA device that the call reads from, or -1 if the result stays there.
 int64_t ReadsFrom(const std::string& op, c10::ArrayRef<c10::IValue> arguments) {
-  const c10::IValue& first = arguments[0];
-  at::Tensor tensor;
-  if (first.isTensor()) tensor = first.toTensor();
-  if (first.isTensorList() && !first.toTensorList().empty()) tensor = first.toTensorList().get(0);
-  if (!tensor.defined() || tensor.device().type() != at::kXLA) return -1;
+  const bool from_second = op == "aten::copy" || op == "aten::copy_";  // (self, src, ...)
+  const at::Tensor source = FirstTensor(arguments[from_second ? 1 : 0]);
+  if (!source.defined() || source.device().type() != at::kXLA) return -1;
+  const c10::Device from = source.device();
   bool stays = false;
   if (op == "aten::_to_copy") {  // (self, dtype, layout, device, ...)
-    const auto device = arguments[3].toOptional<c10::Device>();
-    stays = !device || device->type() == at::kXLA;
-  } else if (op == "aten::_copy_from" || op == "aten::_copy_from_and_resize") {  // (self, dst, ...)
-    stays = arguments[1].toTensor().device().type() == at::kXLA;
+    const auto to = arguments[3].toOptional<c10::Device>();
+    stays = !to || Stays(from, *to);
+  } else if (from_second || op == "aten::_copy_from" ||
+             op == "aten::_copy_from_and_resize") {  // (self, dst, ...)
+    stays = Stays(from, arguments[from_second ? 0 : 1].toTensor().device());
   }
-  return stays ? -1 : tensor.device().index();
+  return stays ? -1 : from.index();
 }
 
 void Kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {

@@ -77,7 +77,13 @@ std::vector<py::object> CallComputation(const Plan& plan, const std::vector<py::
   if (returned == nullptr) throw py::error_already_set();
   const py::list list = py::reinterpret_steal<py::list>(returned);
   std::vector<py::object> results;
-  for (size_t i = 0; i < live.size(); ++i) results.push_back(list[i]);
+  for (size_t i = 0; i < live.size(); ++i) {
+    // torch_xla takes u16, u32 and u64 of a computation's result for s16, s32 and s64.
+    const at::Tensor& result = THPVariable_Unpack(PyList_GET_ITEM(list.ptr(), i));
+    const at::ScalarType type = THPVariable_Unpack(tensors[live[i]].ptr()).scalar_type();
+    const bool same = result.scalar_type() == type;
+    results.push_back(same ? py::object(list[i]) : py::cast(result.to(type)));
+  }
   if (takes_token) {
     PyObject* old = *token;
     *token = py::object(list[live.size()]).release().ptr();

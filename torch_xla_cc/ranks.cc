@@ -127,12 +127,15 @@ Failure Ranks::Meet(int64_t rank, Site site, const std::string& program_hash,
 void Ranks::HandOverAll(Batch& batch) {
   bool failed = false;
   bool wait = true;
-  for (const auto& [rank, graph] : batch.graphs) {
-    const std::string error = graph->run();
-    if (!error.empty()) Fail(rank, CouldNotRun(rank, error));
-    failed = !error.empty() && rank == batch.graphs.begin()->first;
-    if (failed) break;
-    wait = wait && graph->wait;
+  {
+    const std::lock_guard<std::mutex> one_at_a_time(compiling_);
+    for (const auto& [rank, graph] : batch.graphs) {
+      const std::string error = graph->run();
+      if (!error.empty()) Fail(rank, CouldNotRun(rank, error));
+      failed = !error.empty() && rank == batch.graphs.begin()->first;
+      if (failed) break;
+      wait = wait && graph->wait;
+    }
   }
   // Waiting here for all of them spares each other rank a second time to sleep and wake.
   if (wait && !failed) {

@@ -114,7 +114,8 @@ class Ranks {
   Failure Missing(int64_t rank) const;
   Failure TakeFailureLocked(int64_t rank);
 
-  // One rank at a time looks up a program without collectives, and compiles it if it is new.
+  // Held while programs are looked up, and compiled if they are new, that others may have too. Not
+  // for ranks of one batch with different programs: they must go at once.
   std::mutex compiling_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lowering/bits.h"
 #include "lowering/lower.h"
 #include "lowering/ops/all_gather.h"
 
@@ -63,9 +64,13 @@ Values CollectivePermute::LowerFallback(Emitter& e, const Values& xs) const {
   starts[0] = ByRank(c, sources);
   const Value received = c.Reshape(c.DynamicSlice(gathered, starts, stacked), shape.dims);
   if (static_cast<int64_t>(pairs.size()) == e.world_size()) return {received};
-  const Value is_target = c.Convert(ByRank(c, has_source), ElementType::kPred);
-  const Value zeros = c.Broadcast(c.Scalar(shape.type, 0), shape, {});
-  return {c.Select(c.Broadcast(is_target, {ElementType::kPred, shape.dims}, {}), received, zeros)};
+  // XLA:CPU selects between narrow floats as f32, and so quietens NaNs.
+  return {MapBits(c, received, [&](const Value& bits) {
+    const Value is_target = c.Convert(ByRank(c, has_source), ElementType::kPred);
+    const Value mask = c.Broadcast(is_target, {ElementType::kPred, bits.shape.dims}, {});
+    const Value zeros = c.Broadcast(c.Scalar(bits.shape.type, 0), bits.shape, {});
+    return c.Select(mask, bits, zeros);
+  })};
 }
 
 }  // namespace xla_cc
