@@ -13,6 +13,7 @@ constexpr int64_t kLargestWorld = int64_t{1} << 20;
 constexpr int64_t kNoTopology = 0;
 constexpr int64_t kBadTopology = -1;
 
+bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 // The product of "2x4" or "4x4x8".
@@ -35,6 +36,7 @@ int64_t DevicesOfName(const std::string& name) {
   if (colon == std::string::npos || colon + 1 == name.size()) return kNoTopology;
   const std::string last = name.substr(colon + 1);
   if (last.find_first_not_of("0123456789x") == std::string::npos) return DevicesOfTopology(last);
+  if (!IsLetter(last[0])) return kBadTopology;
   const size_t x = last.rfind('x');
   const bool counts = x != std::string::npos && x > 0 && IsDigit(last[x - 1]) &&
                       x + 1 < last.size() &&

@@ -18,6 +18,7 @@ import torch
 
 from torch_xla_cc import _C, _door
 from torch_xla_cc._operators import compiling, operator
+from torch_xla_cc._show import show
 
 # Channels of pairs get ids from here on, bare ids are below: the two never meet.
 _FIRST_TAG = 1 << 20
@@ -37,7 +38,7 @@ class Channel:
 
     def __init__(self, pairs: Sequence[Sequence[int]], tag: int = 0) -> None:
         if not isinstance(tag, int) or isinstance(tag, bool) or not 0 <= tag < _FIRST_TAG:
-            raise ValueError(f"Channel: tag = {tag!r}, but it must be an int of 0 to 2**20 - 1")
+            raise ValueError(f"Channel: tag = {show(tag)}, but it must be an int of 0 to 2**20 - 1")
         if not isinstance(pairs, (list, tuple)) or not all(
             isinstance(pair, (list, tuple)) and all(isinstance(rank, int) for rank in pair)
             for pair in pairs
@@ -136,7 +137,7 @@ mailboxes = _Mailboxes()
 def _check_bare(op: str, channel: object) -> int:
     if isinstance(channel, bool) or not isinstance(channel, int):
         raise TypeError(
-            f"{op}: channel_id = {channel!r}, but it must be an int or a torch_xla_cc.Channel"
+            f"{op}: channel_id = {show(channel)}, but it must be an int or a torch_xla_cc.Channel"
         )
     if not 1 <= channel < _FIRST_TAG:
         raise ValueError(
@@ -152,14 +153,24 @@ def _check_bare(op: str, channel: object) -> int:
     return channel
 
 
-def _kind(value: object) -> str:
-    return f"a tensor on {value.device}" if isinstance(value, torch.Tensor) else repr(value)
+def place(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of that shape and type on this thread's device, for recv."""
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"recv: dtype = {show(dtype)}, but it must be a torch.dtype")
+    try:
+        return torch.empty(tuple(shape), dtype=dtype, device="xla")
+    except Exception as error:
+        why = str(error).partition("\n")[0]
+        raise ValueError(
+            f"recv: output = {show(shape)} and dtype = {show(dtype)}, but they must be a tensor, "
+            f"or the shape and the dtype of one: {why}"
+        ) from error
 
 
 def send(value: torch.Tensor, channel: int | Channel) -> torch.Tensor:
     """See xla_model.send."""
     if not isinstance(value, torch.Tensor) or value.device.type != "xla":
-        raise TypeError(f"send: value = {_kind(value)}, but it must be a tensor on an XLA device")
+        raise TypeError(f"send: value = {show(value)}, but it must be a tensor on an XLA device")
     if isinstance(channel, Channel):
         return _send_in_graph(value, channel)
     bare = _check_bare("send", channel)
@@ -170,13 +181,12 @@ def send(value: torch.Tensor, channel: int | Channel) -> torch.Tensor:
 def recv(like: torch.Tensor, channel: int | Channel) -> torch.Tensor:
     """See xla_model.recv."""
     if not isinstance(like, torch.Tensor) or like.device.type != "xla":
-        raise TypeError(f"recv: output = {_kind(like)}, but it must be a tensor on an XLA device")
+        raise TypeError(f"recv: output = {show(like)}, but it must be a tensor on an XLA device")
     if isinstance(channel, Channel):
         return _recv_in_graph(like, channel)
     bare = _check_bare("recv", channel)
-    _door.run_pending(
-        _door.default_rank()
-    )  # a peer's send may wait for a collective that is pending here
+    # A peer's send may wait for a collective that is pending here.
+    _door.run_pending(_door.default_rank())
     value = mailboxes.take(bare)
     if value is None:
         raise _C.RanksDisagree(

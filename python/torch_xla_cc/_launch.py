@@ -18,6 +18,7 @@ from torch_xla.core import xla_model as stock
 
 from torch_xla_cc import _C, _channels, _door
 from torch_xla_cc._runtime import XLAC
+from torch_xla_cc._show import show
 
 _DEFAULT_TIMEOUT_S = 600.0
 _PREPARED = "TORCH_XLA_CC_PREPARED"  # in the environment: the runtime was started by launch
@@ -171,7 +172,7 @@ def launch(
     if runtime.device_type() != "CPU":
         return _launch_processes(fn, args, nprocs)
     if nprocs is not None and (not isinstance(nprocs, int) or isinstance(nprocs, bool)):
-        raise TypeError(f"launch: nprocs = {nprocs!r}, but it must be an int")
+        raise TypeError(f"launch: nprocs = {show(nprocs)}, but it must be an int")
     if nprocs is not None and not 1 <= nprocs <= _MOST_DEVICES:
         raise ValueError(
             f"launch: nprocs = {nprocs}, but it must be 1 to {_MOST_DEVICES}: torch has no more "

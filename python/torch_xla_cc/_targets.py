@@ -21,6 +21,8 @@ def lowering_for(target: str, world_size: int | None = None) -> Iterator[None]:
     """
     if not isinstance(target, str):
         raise TypeError(f"lowering_for: target is {type(target).__name__}, but it must be a string")
+    if not target.isascii():
+        raise ValueError(f"lowering_for: target = {target!a}, but it must be plain ASCII")
     if world_size is not None and (isinstance(world_size, bool) or not isinstance(world_size, int)):
         raise TypeError(
             f"lowering_for: world_size is {type(world_size).__name__}, but it must be an int"

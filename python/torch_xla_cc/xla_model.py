@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from torch_xla_cc import _C, _channels
-from torch_xla_cc._buckets import buckets
+from torch_xla_cc._buckets import bucketized
 from torch_xla_cc._channels import Channel
 from torch_xla_cc._operators import Tensors, compiling, operator
 
@@ -162,34 +162,6 @@ def reduce_scatter(
     return results if output is None else _write("reduce_scatter", output, results)  # type: ignore[no-any-return]
 
 
-def _bucketized(
-    op: str,
-    inputs: list[torch.Tensor],
-    output: list[torch.Tensor] | None,
-    cap_mb: float,
-    call: Any,  # noqa: ANN401
-) -> list[torch.Tensor]:
-    """`call(inputs, outputs)` on runs of the list."""
-    if not isinstance(inputs, (list, tuple)):
-        raise TypeError(
-            f"{op}: input_list is {type(inputs).__name__}, but it must be a list of tensors"
-        )
-    for index, item in enumerate(inputs):
-        if not isinstance(item, torch.Tensor):
-            raise TypeError(
-                f"{op}: input_list[{index}] is {type(item).__name__}, but it must be a tensor: an "
-                "operand of the collective"
-            )
-    if output is not None and (not isinstance(output, list) or len(output) != len(inputs)):
-        raise ValueError(
-            f"{op}: output must be a list of {len(inputs)} tensors, one for each input"
-        )
-    results: list[torch.Tensor] = []
-    for run in buckets(inputs, cap_mb):
-        results.extend(call(list(inputs[run]), None if output is None else output[run]))
-    return results
-
-
 def all_gather_bucketized(
     input_list: list[torch.Tensor],
     dim: int = 0,
@@ -199,7 +171,7 @@ def all_gather_bucketized(
     bucket_cap_mb: float = 160,
 ) -> list[torch.Tensor]:
     """all_gather of a list, in instructions of about `bucket_cap_mb` MiB each."""
-    return _bucketized(
+    return bucketized(
         "all_gather_bucketized",
         input_list,
         output,
@@ -220,7 +192,7 @@ def reduce_scatter_bucketized(
     bucket_cap_mb: float = 160,
 ) -> list[torch.Tensor]:
     """reduce_scatter of a list, in instructions of about `bucket_cap_mb` MiB each."""
-    return _bucketized(
+    return bucketized(
         "reduce_scatter_bucketized",
         input_list,
         output,
@@ -318,5 +290,5 @@ def recv(
       dtype: the dtype, if only a shape is given.
     """
     if not isinstance(output, torch.Tensor):
-        output = torch.empty(tuple(output), dtype=dtype, device="xla")  # this thread's device
+        output = _channels.place(output, dtype)
     return _channels.recv(output, channel_id)

@@ -100,9 +100,10 @@ TEST_P(BadTopologies, AreRefused) {
 
 INSTANTIATE_TEST_SUITE_P(Target, BadTopologies,
                          testing::Values("tpu:v5e:0", "tpu:v5e:0x4", "tpu:v5e:2x", "tpu:v5e:x4",
-                                         "tpu:v5e:2xx4", "tpu:v5e:x", "tpu:v5e:2048x2048",
-                                         "tpu:v5e:1024x1025", "tpu:v5e:99999999999999999999",
-                                         "gpu:h100x0", "gpu:h100x9999999"));
+                                         "tpu:v5e:2xx4", "tpu:v5e:-2x4", "tpu:v5e:x",
+                                         "tpu:v5e:2048x2048", "tpu:v5e:1024x1025",
+                                         "tpu:v5e:99999999999999999999", "gpu:h100x0",
+                                         "gpu:h100x9999999"));
 
 }  // namespace
 }  // namespace xla_cc
