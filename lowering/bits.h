@@ -1,5 +1,5 @@
-// Data movement on the bits, for devices that move a value by adding zeros to it, or by a selection:
-// on floats these would turn -0.0 into 0.0 and quieten NaNs.
+// Data movement on the bits, for devices that move a value by adding zeros to it, or by a
+// selection: on floats these would turn -0.0 into 0.0 and quieten NaNs.
 #pragma once
 
 #include "lowering/hlo/builder.h"

@@ -46,7 +46,7 @@ for requirement in (line for lines in lists for line in lines):
 PYTHON
 )
 
-echo "Installing ${#requirements[@]} requirements and what they need, the first time some 4 GB:"
+echo "Installing ${#requirements[@]} requirements and what they need, the first time some 8 GB:"
 log=$venv/setup.log
 # Of pip's output only the large files are shown, as "torch 2.9.0 (899.7 MB)", and the last step.
 progress='s/^ *(Downloading|Using cached) ([^-]+)-([^-]+)-.*\.whl.* (\([0-9]{2,}[0-9.]* MB\)).*/  \2 \3 \4/p

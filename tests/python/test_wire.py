@@ -32,7 +32,7 @@ F32, BF16, S32, PRED = (NUMBERS[name] for name in ("F32", "BF16", "S32", "PRED")
 # What the table says that the TPU compiler refuses (constraint C1): every op, and those that add.
 REFUSED_BY_TPU = {NUMBERS["C128"]}
 NOT_ADDED_BY_TPU = {NUMBERS["U64"], NUMBERS["C128"]}
-NOT_BROADCAST_BY_TPU = {NUMBERS["S64"], NUMBERS["U64"], NUMBERS["F64"], NUMBERS["C64"]}
+NOT_BROADCAST_BY_TPU = {NUMBERS["S64"], NUMBERS["U64"], NUMBERS["F64"]}
 OPS = [
     "all_gather",
     "all_reduce",
