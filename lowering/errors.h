@@ -8,7 +8,7 @@
 namespace xla_cc {
 
 struct Refusal {
-  std::string label;     // of the constraint in docs/spec.md: "AG1"
+  std::string label;     // of the constraint in docs/spec.md: "O3"
   std::string op;        // all_gather
   std::string argument;  // dim
   std::string value;     // 5

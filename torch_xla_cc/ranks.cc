@@ -45,7 +45,7 @@ void Ranks::Stop() {
 
 Failure Ranks::Issue(int64_t rank, PlanPtr plan, Site site) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (rank < 0 || rank >= static_cast<int64_t>(ranks_.size())) {
+  if (!Runs(rank)) {
     return {
         {{"a collective between CPU devices was called outside of torch_xla_cc.launch. There the "
           "ranks are threads that have to meet before they run: start them with "
@@ -60,18 +60,18 @@ Failure Ranks::Issue(int64_t rank, PlanPtr plan, Site site) {
 
 bool Ranks::HasPending(int64_t rank) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return rank >= 0 && rank < static_cast<int64_t>(ranks_.size()) && !ranks_[rank].pending.empty();
+  return Runs(rank) && !ranks_[rank].pending.empty();
 }
 
 bool Ranks::IsIdle(int64_t rank) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return rank >= 0 && rank < static_cast<int64_t>(ranks_.size()) && ranks_[rank].idle;
+  return Runs(rank) && ranks_[rank].idle;
 }
 
 Failure Ranks::Meet(int64_t rank, Site site, const std::string& program_hash,
                     const HandOver& graph) {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (rank < 0 || rank >= static_cast<int64_t>(ranks_.size())) return Stopped();
+  if (!Runs(rank)) return Stopped();
   Rank& self = ranks_[rank];
   const auto failed = [&] { return ranks_.empty() || (failure_ && (!self.told || final_)); };
   // Handing over a graph waits for the device, and the device for the collectives of the last one:
@@ -162,7 +162,7 @@ void Ranks::HandOverOwn(int64_t rank, const HandOver& graph, Batch* batch) {
 
 void Ranks::Finish(int64_t rank, Site site) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (ranks_.empty()) return;
+  if (!Runs(rank)) return;
   ranks_[rank].finished = true;
   ranks_[rank].waits_at = site;
   Evaluate(rank);
@@ -170,7 +170,7 @@ void Ranks::Finish(int64_t rank, Site site) {
 
 void Ranks::Fail(int64_t rank, const std::string& message) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (ranks_.empty()) return;
+  if (!Runs(rank)) return;
   ranks_[rank].finished = true;
   ranks_[rank].pending.clear();
   final_ = true;
@@ -188,7 +188,7 @@ void Ranks::Abort(const std::string& message) {
 
 Failure Ranks::TakeFailure(int64_t rank) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return ranks_.empty() ? Failure() : TakeFailureLocked(rank);
+  return Runs(rank) ? TakeFailureLocked(rank) : Failure();
 }
 
 Failure Ranks::TakeFailureLocked(int64_t rank) {
@@ -205,6 +205,10 @@ Failure Ranks::TakeFailureLocked(int64_t rank) {
     Evaluate(rank);  // ranks that knew earlier may be waiting again
   }
   return failure;
+}
+
+bool Ranks::Runs(int64_t rank) const {
+  return rank >= 0 && rank < static_cast<int64_t>(ranks_.size());
 }
 
 bool Ranks::AllAlike() const {

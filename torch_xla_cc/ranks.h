@@ -102,6 +102,7 @@ class Ranks {
   void HandOverOwn(int64_t rank, const HandOver& graph, Batch* batch);
 
   // All of these with mutex_ held.
+  bool Runs(int64_t rank) const;  // whether there is such a rank
   void Evaluate(int64_t caller);
   bool AllAlike() const;
   void Release(const std::vector<int64_t>& ranks, int64_t caller);

@@ -114,6 +114,7 @@ def cases(target, op):
         found.append(Case(target, op, [(F32, [])], (0, None)))
     if op in ("all_reduce", "reduce_scatter"):
         rest = fields_of(op, world)[0][1:]
+        found.append(Case(target, op, [(NUMBERS["F64"], shape)], ("average", 0.5, *rest[1:])))
         found += [
             Case(target, op, [(kind, shape)], (reduce, *rest))
             for kind in (PRED, S32)
