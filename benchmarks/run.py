@@ -75,6 +75,23 @@ def tables() -> list[Table]:
     return found
 
 
+NOTES = """
+## How to read them
+
+- A step on four CPU devices is four threads of torch_xla, which trace, meet, run and wait, and take
+  turns for the interpreter lock; JAX runs a compiled function on four devices from one thread. Most
+  of a small step is threads that wake each other: see the row without a collective, which is
+  torch_xla's own step. So small steps are over the aim (4 KiB: 2.5, above: 2.0), and large ones
+  are not.
+- A further collective in a step costs each rank its tracing, under the interpreter lock, and waits
+  for the one before: collectives of one rank run in order ([ranks.md](ranks.md)), and JAX's do not.
+- Where results are large (all_gather), both sides mostly wait for the kernel to hand out zeroed
+  pages, and figures differ by a factor of two from run to run.
+- collective_permute, all_to_all, send and recv are decompositions on CPU threads: they gather
+  everything, and cost that ([capabilities.md](capabilities.md)).
+"""
+
+
 def markdown(found: list[Table]) -> str:
     """The report."""
     lines = [
@@ -89,7 +106,7 @@ def markdown(found: list[Table]) -> str:
     for title, columns, rows in found:
         lines += ["", f"## {title}", "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
         lines += [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + NOTES
 
 
 def main() -> None:
