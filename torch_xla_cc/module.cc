@@ -251,8 +251,9 @@ void MeetRanks(int64_t rank, const std::string& program_hash, const py::object& 
     const py::gil_scoped_release unlocked;
     failure = Ranks::Get().Meet(rank, site, program_hash, graph);
   }
+  // The token of a graph that did not run is none: the next collective starts a new chain.
+  if (raised || failure) ResetToken(rank);
   if (raised) throw py::error_already_set(*raised);
-  if (failure) ResetToken(rank);
   ThrowIf(failure);
 }
 
@@ -273,6 +274,10 @@ void BindRanks(py::module_& m) {
   m.def("ranks_abort", [](const std::string& message) { Ranks::Get().Abort(message); });
   m.def("ranks_check", [](int64_t rank) { ThrowIf(Ranks::Get().TakeFailure(rank)); });
   m.def("ranks_pending", [](int64_t rank) { return Ranks::Get().HasPending(rank); });
+  m.def("ranks_drop", [](int64_t rank) {
+    Ranks::Get().Drop(rank);
+    ResetToken(rank);
+  });
   m.def("ranks_idle", [](int64_t rank) { return Ranks::Get().IsIdle(rank); });
   m.def("ranks_meet", &MeetRanks);
   m.def("token", &Token);

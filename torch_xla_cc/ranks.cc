@@ -63,6 +63,11 @@ bool Ranks::HasPending(int64_t rank) {
   return Runs(rank) && !ranks_[rank].pending.empty();
 }
 
+void Ranks::Drop(int64_t rank) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (Runs(rank)) ranks_[rank].pending.clear();
+}
+
 bool Ranks::IsIdle(int64_t rank) {
   const std::lock_guard<std::mutex> lock(mutex_);
   return Runs(rank) && ranks_[rank].idle;

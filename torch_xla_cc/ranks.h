@@ -50,6 +50,8 @@ class Ranks {
   Failure Issue(int64_t rank, PlanPtr plan, Site site);
   // Whether the rank has issued collectives that have not run.
   bool HasPending(int64_t rank);
+  // Forgets what the rank has pending.
+  void Drop(int64_t rank);
   // Whether all that the rank has handed over is known to be done.
   bool IsIdle(int64_t rank);
   // Waits until the rank may hand its graph to XLA, hands it over, and forgets what was pending.

@@ -50,7 +50,19 @@ def _program_hash(rank: int) -> bytes:
 
 def _wait(rank: int) -> None:
     """Wait until the device of this rank has done all that was handed to it."""
-    _originals["_xla_wait_device_ops"]([f"CPU:{rank}"])
+    try:
+        _originals["_xla_wait_device_ops"]([f"CPU:{rank}"])
+    except Exception:
+        # A program has failed. What is pending may need its results, the token among them, and
+        # torch_xla crashes on results that never came.
+        _drop(rank)
+        raise
+
+
+def _drop(rank: int) -> None:
+    """Throw away what a rank has pending: a later step shall not run it."""
+    _C.ranks_drop(rank)
+    XLAC._clear_pending_irs(f"xla:{rank}")
 
 
 def _wait_device_ops(devices: list[str] | None = None) -> None:
@@ -74,8 +86,7 @@ def _step_marker(
     try:
         _C.ranks_meet(rank, program_hash, run, functools.partial(_wait, rank) if wait else None)
     except _C.RanksDisagree:
-        # A graph that cannot run is thrown away: a later step shall not run it.
-        XLAC._clear_pending_irs(f"xla:{rank}")
+        _drop(rank)
         raise
 
 

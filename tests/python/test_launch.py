@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch_xla
 import worlds
+from torch_xla.core import xla_model as stock
 
 from torch_xla_cc import xla_model as xm
 
@@ -136,6 +137,30 @@ def keep_what_is_pending(rank):
     if rank == 0:
         KEPT.append(xm.all_reduce(xm.REDUCE_SUM, torch.ones(2, device=torch_xla.device())))
     raise_boom()
+
+
+def run_out_of_memory(rank, wait, pending):
+    """128 TiB, on every rank: XLA refuses when the program starts, before its collective."""
+    total = xm.all_reduce(xm.REDUCE_SUM, torch.ones(2, device=torch_xla.device()))
+    try:
+        huge = torch.zeros(2**45, device=total.device) + total.sum()
+        torch_xla.sync(wait=wait)
+        if pending:  # the error comes with the next step
+            xm.all_gather(torch.ones(2, device=total.device))
+            torch_xla.sync()
+        stock.wait_device_ops()
+        message = "no error"
+    except RuntimeError as error:
+        message = str(error)
+    del huge
+    return message, xm.all_reduce(xm.REDUCE_SUM, torch.ones(2, device=total.device)).tolist()
+
+
+@pytest.mark.parametrize(("wait", "pending"), [(True, False), (False, False), (False, True)])
+def test_programs_that_cannot_run_raise_on_each_rank_and_the_next_ones_run(wait, pending):
+    for message, after in worlds.run(4, run_out_of_memory, wait, pending):
+        assert "Out of memory" in message
+        assert after == [4.0, 4.0]
 
 
 def test_what_a_failed_launch_left_pending_never_runs():
