@@ -8,6 +8,7 @@ Prints the loss beside that of the same block on one device, then every collecti
 from __future__ import annotations
 
 import argparse
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -84,8 +85,9 @@ def rank_main(
 def collectives_table(calls: list[torch_xla_cc.Call], ranks: int) -> Table:
     """One line for each kind of collective of the step."""
     table = Table(title="Collectives of one step, per rank")
-    for name in ("calls", "op", "operands", "bytes", "groups", "lowered to", "issued at"):
-        table.add_column(name, justify="right" if name in ("calls", "bytes") else "left")
+    for name in ("", "op", "operands", "bytes", "groups", "lowered to", "issued at"):
+        right = name in ("", "bytes")
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
     world = (tuple(range(ranks)),)
     alike = Counter(
         (c.op, ", ".join(c.operands), c.bytes, c.groups, c.rule, c.opcodes, f"{c.file}:{c.line}")
@@ -95,7 +97,7 @@ def collectives_table(calls: list[torch_xla_cc.Call], ranks: int) -> Table:
         where = "world" if groups == world else str(groups)
         kinds = ", ".join(f"{n} {opcode}" for opcode, n in Counter(opcodes).items())
         place = site.rpartition("/")[2]
-        table.add_row(str(count), op, operands, f"{size:,}", where, f"{kinds} ({rule})", place)
+        table.add_row(f"{count}x", op, operands, f"{size:,}", where, f"{rule}: {kinds}", place)
     total = sum(call.bytes for call in calls)
     table.caption = f"{len(calls)} calls, {total:,} bytes of operands"
     return table
@@ -107,7 +109,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--ranks", type=int, default=4, choices=(2, 4, 8))
     arguments = parser.parse_args()
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 120)  # a pipe has no width
     columns = TextColumn("{task.description:>10}"), BarColumn(), MofNCompleteColumn()
     with Progress(*columns, console=console) as bar:
         tasks = {
