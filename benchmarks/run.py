@@ -83,7 +83,7 @@ NOTES = """
 - A step on four CPU devices is four threads of torch_xla, which trace, meet, run and wait, and take
   turns for the interpreter lock; JAX runs a compiled function on four devices from one thread. Most
   of a small step is threads that wake each other: see the step without a collective, where
-  torch_xla alone already takes more than twice what JAX takes with one. So small steps are over the
+  torch_xla alone already takes about twice what JAX takes with one. So small steps are over the
   aim (4 KiB: 2.5, above: 2.0), and large ones are not.
 - A further collective in a step costs each rank its tracing, under the interpreter lock, and waits
   for the one before: collectives of one rank run in order ([ranks.md](ranks.md)), and JAX's do not.
