@@ -81,14 +81,12 @@ NOTES = """
 ## How to read them
 
 - A step on four CPU devices is four threads of torch_xla, which trace, meet, run and wait, and take
-  turns for the interpreter lock; JAX runs a compiled function on four devices from one thread. Most
-  of a small step is threads that wake each other: see the step without a collective, where
-  torch_xla alone already takes about twice what JAX takes with one. So small steps are over the
-  aim (4 KiB: 2.5, above: 2.0), and large ones are not.
-- A further collective in a step costs each rank its tracing, under the interpreter lock, and waits
-  for the one before: collectives of one rank run in order ([ranks.md](ranks.md)), and JAX's do not.
-- Where results are large (all_gather), both sides mostly wait for the kernel to hand out zeroed
-  pages, and figures differ by a factor of two from run to run.
+  turns for the interpreter lock; JAX runs a compiled function on four devices from one thread. What
+  that costs alone is in the table of a step without a collective.
+- The aims against JAX are, for all_gather, reduce_scatter and all_reduce: one a step at most 2.5 at
+  4 KiB and 2.0 above, a further one at most 1.1 at 1 MiB and 16 MiB. Rows above them miss them.
+- A further collective in a step costs each of our ranks its tracing; JAX has traced before.
+- These are figures of one run. Those of large results differ most between runs.
 - collective_permute, all_to_all, send and recv are decompositions on CPU threads: they gather
   everything, and cost that ([capabilities.md](capabilities.md)).
 """

@@ -55,11 +55,11 @@ def _wait(rank: int) -> None:
     except Exception:
         # A program has failed. What is pending may need its results, the token among them, and
         # torch_xla crashes on results that never came.
-        _drop(rank)
+        drop(rank)
         raise
 
 
-def _drop(rank: int) -> None:
+def drop(rank: int) -> None:
     """Throw away what a rank has pending: a later step shall not run it."""
     _C.ranks_drop(rank)
     XLAC._clear_pending_irs(f"xla:{rank}")
@@ -86,7 +86,7 @@ def _step_marker(
     try:
         _C.ranks_meet(rank, program_hash, run, functools.partial(_wait, rank) if wait else None)
     except _C.RanksDisagree:
-        _drop(rank)
+        drop(rank)
         raise
 
 

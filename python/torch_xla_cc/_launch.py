@@ -209,7 +209,7 @@ def _launch_threads(
         if any(rank.error is not None for rank in ranks):
             # What the failed ranks left in their graphs shall not run in a later launch.
             for rank in ranks:
-                XLAC._clear_pending_irs(f"xla:{rank.rank}")
+                _door.drop(rank.rank)
     _raise_first(ranks)
     return [rank.result for rank in ranks]
 
