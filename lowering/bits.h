@@ -6,9 +6,9 @@
 
 namespace xla_cc {
 
-// The unsigned integer type of the same width; complex types have none.
+// The unsigned integer type of the same width; complex types, of their parts.
 inline hlo::ElementType BitsType(hlo::ElementType type) {
-  switch (hlo::Bits(type)) {
+  switch (hlo::Bits(type) / (hlo::IsComplex(type) ? 2 : 1)) {
     case 8:
       return hlo::ElementType::kU8;
     case 16:

@@ -1,169 +1,170 @@
 #include "lowering/capability.h"
 
-#include <cstdint>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
 
 namespace xla_cc {
 namespace {
 
-using hlo::ElementType;
-
-// Sets of types and of reduce kinds, as bits.
-constexpr uint32_t Bit(ElementType type) { return 1u << static_cast<int>(type); }
-constexpr uint32_t Bit(ReduceKind kind) { return 1u << static_cast<int>(kind); }
-
+// Sets of types, kinds, forms and numbers of operands, as bits.
 constexpr uint32_t kAny = ~0u;
-constexpr uint32_t kFloat8 = Bit(ElementType::kF8E5M2) | Bit(ElementType::kF8E4M3FN);
-constexpr uint32_t kPred = Bit(ElementType::kPred);
-constexpr uint32_t kS64 = Bit(ElementType::kS64);
-constexpr uint32_t kU64 = Bit(ElementType::kU64);
-constexpr uint32_t kC128 = Bit(ElementType::kC128);
-constexpr uint32_t kWide = Bit(ElementType::kS64) | Bit(ElementType::kU64) |
-                           Bit(ElementType::kF64) | Bit(ElementType::kC64) |
-                           Bit(ElementType::kC128);
-constexpr uint32_t kIntegers = Bit(ElementType::kS8) | Bit(ElementType::kS16) |
-                               Bit(ElementType::kS32) | Bit(ElementType::kS64) |
-                               Bit(ElementType::kU8) | Bit(ElementType::kU16) |
-                               Bit(ElementType::kU32) | Bit(ElementType::kU64);
-constexpr uint32_t kBitwise = Bit(ReduceKind::kAnd) | Bit(ReduceKind::kOr) | Bit(ReduceKind::kXor);
-constexpr uint32_t kXor = Bit(ReduceKind::kXor);
-constexpr uint32_t kOrdered =
-    Bit(ReduceKind::kMin) | Bit(ReduceKind::kMax) | Bit(ReduceKind::kProduct);
+template <class Enum>
+constexpr uint32_t Bit(Enum value) {
+  return 1u << static_cast<int>(value);
+}
+template <class Enum>
+uint32_t Bits(const std::vector<Enum>& values) {
+  uint32_t bits = values.empty() ? kAny : 0;
+  for (const Enum value : values) bits |= Bit(value);
+  return bits;
+}
 
-enum class Form { kAny, kUnequalGroups, kCyclicPairs };
+enum class Count { kOne, kSeveral };
 
+// What a compiler does not take. A cell is native if no row holds it.
 struct Row {
-  DeviceKind kind;
-  Op op;
+  const char* device;
+  int op;
   uint32_t types;
-  uint32_t reduces;  // ignored for data movement
-  Form form;
-  Rule rule;
+  uint32_t kinds;   // meaningless for data movement
+  uint32_t forms;
+  uint32_t counts;
+  int64_t least_ranks;  // the row holds from that many on
   const char* why;
 };
 
-// Only the exceptions. What stands here was compiled, and on CPU run, with the compilers that
-// docs/capabilities.md names; tests/ hold it against them.
+// A type that a program cannot even take as a parameter: then there is no fallback either.
+constexpr int kParameter = -1;
+#define COLLECTIVE(Type, name) constexpr int k##Type = static_cast<int>(Op::k##Type);
+#include "lowering/collectives.def"
+#undef COLLECTIVE
+
+#define T(type) Bit(hlo::ElementType::k##type)
+#define K(kind) Bit(ReduceKind::k##kind)
+#define F(form) Bit(Form::k##form)
+#define C(count) Bit(Count::k##count)
+#define ROW(device, op, types, kinds, forms, counts, least_ranks, why) \
+  {device, op, types, kinds, forms, counts, least_ranks, why},
 constexpr Row kTable[] = {
-    {DeviceKind::kCpu, Op::kCollectivePermute, kAny, kAny, Form::kAny, Rule::kFallback,
-     "ranks on threads compile a program each, and XLA:CPU takes no channel on it to meet by"},
-    {DeviceKind::kCpu, Op::kAllToAll, kAny, kAny, Form::kAny, Rule::kFallback,
-     "ranks on threads compile a program each, and XLA:CPU takes no channel on it to meet by"},
-    {DeviceKind::kCpu, Op::kCollectiveBroadcast, kAny, kAny, Form::kAny, Rule::kFallback,
-     "XLA:CPU does not implement it"},
-    {DeviceKind::kCpu, Op::kSend, kAny, kAny, Form::kAny, Rule::kFallback,
-     "XLA:CPU does not implement it"},
-    {DeviceKind::kCpu, Op::kRecv, kAny, kAny, Form::kAny, Rule::kFallback,
-     "XLA:CPU does not implement it"},
-    {DeviceKind::kCpu, Op::kAllReduce, kFloat8, kAny, Form::kAny, Rule::kFallback,
-     "XLA:CPU does not reduce 8 bit floats"},
-    {DeviceKind::kCpu, Op::kReduceScatter, kFloat8, kAny, Form::kAny, Rule::kFallback,
-     "XLA:CPU does not reduce 8 bit floats"},
-    {DeviceKind::kCpu, Op::kAllReduce, kIntegers, kBitwise, Form::kUnequalGroups, Rule::kRefused,
-     "XLA:CPU has no bitwise reduction of integers, and groups of unequal size cannot be gathered"},
-    {DeviceKind::kCpu, Op::kAllReduce, kPred, kXor, Form::kUnequalGroups, Rule::kRefused,
-     "XLA:CPU has no xor reduction, and groups of unequal size cannot be gathered"},
-    {DeviceKind::kCpu, Op::kAllReduce, kIntegers, kBitwise, Form::kAny, Rule::kFallback,
-     "XLA:CPU has no bitwise reduction of integers"},
-    {DeviceKind::kCpu, Op::kReduceScatter, kIntegers, kBitwise, Form::kAny, Rule::kFallback,
-     "XLA:CPU has no bitwise reduction of integers"},
-    {DeviceKind::kCpu, Op::kAllReduce, kPred, kXor, Form::kAny, Rule::kFallback,
-     "XLA:CPU has no xor reduction"},
-    {DeviceKind::kCpu, Op::kReduceScatter, kPred, kXor, Form::kAny, Rule::kFallback,
-     "XLA:CPU has no xor reduction"},
-
-    {DeviceKind::kTpu, Op::kAllGather, kC128, kAny, Form::kAny, Rule::kRefused,
-     "the TPU compiler does not take c128"},
-    {DeviceKind::kTpu, Op::kAllReduce, kC128, kAny, Form::kAny, Rule::kRefused,
-     "the TPU compiler does not take c128"},
-    {DeviceKind::kTpu, Op::kReduceScatter, kC128, kAny, Form::kAny, Rule::kRefused,
-     "the TPU compiler does not take c128"},
-    {DeviceKind::kTpu, Op::kCollectivePermute, kC128, kAny, Form::kAny, Rule::kRefused,
-     "the TPU compiler does not take c128"},
-    {DeviceKind::kTpu, Op::kAllToAll, kC128, kAny, Form::kAny, Rule::kRefused,
-     "the TPU compiler does not take c128"},
-    {DeviceKind::kTpu, Op::kCollectiveBroadcast, kC128, kAny, Form::kAny, Rule::kRefused,
-     "the TPU compiler does not take c128"},
-    {DeviceKind::kTpu, Op::kCollectiveBroadcast, kAny, kAny, Form::kAny, Rule::kFallback,
-     "the TPU compiler does not implement it"},
-    {DeviceKind::kTpu, Op::kSend, kAny, kAny, Form::kAny, Rule::kFallback,
-     "the TPU compiler takes no send between replicas"},
-    {DeviceKind::kTpu, Op::kRecv, kAny, kAny, Form::kAny, Rule::kFallback,
-     "the TPU compiler takes no recv between replicas"},
-    {DeviceKind::kTpu, Op::kAllReduce, kAny, kAny, Form::kUnequalGroups, Rule::kRefused,
-     "the TPU compiler refuses groups of unequal size"},
-    {DeviceKind::kTpu, Op::kAllReduce, kS64, kBitwise, Form::kAny, Rule::kRefused,
-     "the TPU compiler splits wide types in halves, and refuses and, or, xor of them"},
-    {DeviceKind::kTpu, Op::kAllReduce, kU64, kAny, Form::kAny, Rule::kRefused,
-     "the TPU compiler refuses reductions of u64"},
-    {DeviceKind::kTpu, Op::kAllReduce, kWide, kOrdered, Form::kAny, Rule::kRefused,
-     "the TPU compiler splits wide types in halves, and only a sum survives that"},
-    {DeviceKind::kTpu, Op::kReduceScatter, kWide, kAny, Form::kAny, Rule::kFallback,
-     "the TPU compiler refuses a reduce-scatter of a wide type"},
-
-    {DeviceKind::kGpu, Op::kSend, kAny, kAny, Form::kCyclicPairs, Rule::kFallback,
-     "the GPU compiler takes no send around a circle"},
-    {DeviceKind::kGpu, Op::kRecv, kAny, kAny, Form::kCyclicPairs, Rule::kFallback,
-     "the GPU compiler takes no recv around a circle"},
-    {DeviceKind::kGpu, Op::kCollectiveBroadcast, kAny, kAny, Form::kUnequalGroups, Rule::kFallback,
-     "the GPU compiler refuses groups of unequal size"},
-    {DeviceKind::kGpu, Op::kAllReduce, kFloat8, kAny, Form::kAny, Rule::kFallback,
-     "the GPU compiler does not reduce 8 bit floats"},
-    {DeviceKind::kGpu, Op::kReduceScatter, kFloat8, kAny, Form::kAny, Rule::kFallback,
-     "the GPU compiler does not reduce 8 bit floats"},
-    {DeviceKind::kGpu, Op::kAllReduce, kIntegers, kBitwise, Form::kUnequalGroups, Rule::kRefused,
-     "the GPU compiler crashes on bitwise reductions, and unequal groups cannot be gathered"},
-    {DeviceKind::kGpu, Op::kAllReduce, kIntegers, kBitwise, Form::kAny, Rule::kFallback,
-     "the GPU compiler crashes on bitwise reductions of integers"},
-    {DeviceKind::kGpu, Op::kReduceScatter, kIntegers, kBitwise, Form::kAny, Rule::kFallback,
-     "the GPU compiler crashes on bitwise reductions of integers"},
+#include "lowering/capability_table.inc"
 };
+#undef ROW
+#undef C
+#undef F
+#undef K
+#undef T
 
-// Instructions that take one operand only, by what was seen.
-struct SingleOperand {
-  DeviceKind kind;
-  Op op;
-};
-constexpr SingleOperand kSingleOperand[] = {
-    {DeviceKind::kCpu, Op::kAllReduce},      // refused with a channel, which it needs there
-    {DeviceKind::kTpu, Op::kReduceScatter},  // the compiler crashes
-};
+std::string KindOf(const std::string& device) { return device.substr(0, device.find(':')); }
 
-// Only these three have a form with several operands that means the same as one instruction each.
-bool HasListForm(Op op) {
-  return op == Op::kAllGather || op == Op::kAllReduce || op == Op::kReduceScatter;
+bool IsMeasured(const std::string& device) {
+  for (const Row& row : kTable) {
+    if (device == row.device) return true;
+  }
+  return false;
 }
 
-bool Lists(const Query& query) {
-  if (!HasListForm(query.op)) return false;
-  for (const SingleOperand& single : kSingleOperand) {
-    if (single.kind == query.kind && single.op == query.op) return false;
-  }
-  return true;
+
+// Groups that are as large as a world are treated as one by a compiler.
+bool Holds(const Row& row, const Query& query) {
+  if (row.forms & Bit(query.form) && query.target.world_size >= row.least_ranks) return true;
+  return row.forms & Bit(Form::kWorld) && row.least_ranks > 0 && query.form != Form::kChain &&
+         query.form != Form::kRing && query.group_size >= row.least_ranks;
 }
 
-bool Matches(Form form, const Query& query) {
-  switch (form) {
-    case Form::kUnequalGroups:
-      return !query.uniform_groups;
-    case Form::kCyclicPairs:
-      return query.cyclic_pairs;
-    case Form::kAny:
-      break;
+const Row* Find(const Query& query, int op, Count count) {
+  // A device whose generation was not measured is held for the least of its kind.
+  const std::string& device = query.target.device;
+  const std::string kind = IsMeasured(device) ? "" : KindOf(device);
+  for (const Row& row : kTable) {
+    if (row.op == op && (row.types & Bit(query.type)) && (row.counts & Bit(count)) &&
+        (!query.reduce || (row.kinds & Bit(*query.reduce))) && Holds(row, query) &&
+        (kind.empty() ? device == row.device : kind == KindOf(row.device))) {
+      return &row;
+    }
   }
-  return true;
+  return nullptr;
+}
+
+struct Registry {
+  std::shared_mutex mutex;
+  int64_t last = 0;
+  std::map<int64_t, Registration> entries;
+};
+Registry& TheRegistry() {
+  static auto* registry = new Registry;
+  return *registry;
+}
+
+std::optional<Registration> FindRegistered(const Query& query) {
+  Registry& registry = TheRegistry();
+  const std::shared_lock lock(registry.mutex);
+  const std::string& device = query.target.device;
+  for (auto at = registry.entries.rbegin(); at != registry.entries.rend(); ++at) {
+    const Registration& entry = at->second;
+    if (entry.op == query.op && (entry.device == device || entry.device == KindOf(device)) &&
+        (Bits(entry.types) & Bit(query.type)) && (Bits(entry.forms) & Bit(query.form)) &&
+        (!query.reduce || (Bits(entry.kinds) & Bit(*query.reduce)))) {
+      return entry;
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
+bool HasListForm(Op op) {
+  return op == Op::kAllGather || op == Op::kAllReduce || op == Op::kReduceScatter;
+}
+
 Choice Choose(const Query& query) {
-  for (const Row& row : kTable) {
-    if (row.kind == query.kind && row.op == query.op && (row.types & Bit(query.type)) != 0 &&
-        (!query.reduce.has_value() || (row.reduces & Bit(*query.reduce)) != 0) &&
-        Matches(row.form, query)) {
-      return {row.rule, /*lists=*/false, row.why};
+  if (const Row* row = Find(query, kParameter, Count::kOne)) {
+    return {Rule::kRefused, false, row->why};
+  }
+  const int op = static_cast<int>(query.op);
+  const bool lists = HasListForm(query.op) && Find(query, op, Count::kSeveral) == nullptr;
+  if (const auto entry = FindRegistered(query)) {
+    if (entry->native) return {Rule::kNative, lists, ""};
+    return {Rule::kFallback, false, entry->why};
+  }
+  if (const Row* row = Find(query, op, Count::kOne)) return {Rule::kFallback, false, row->why};
+  return {Rule::kNative, lists, ""};
+}
+
+int64_t Register(const Registration& registration) {
+  Registry& registry = TheRegistry();
+  const std::unique_lock lock(registry.mutex);
+  registry.entries[++registry.last] = registration;
+  return registry.last;
+}
+
+bool Unregister(int64_t handle) {
+  Registry& registry = TheRegistry();
+  const std::unique_lock lock(registry.mutex);
+  return registry.entries.erase(handle) > 0;
+}
+
+Form FormOf(const Groups& groups, int64_t world_size) {
+  if (groups.IsWorld()) return Form::kWorld;
+  if (!groups.Uniform()) return Form::kUnequal;
+  if (!groups.Covers(world_size)) return Form::kPartial;
+  return groups.Ascending() ? Form::kEqual : Form::kScrambled;
+}
+
+Form FormOf(const Pairs& pairs) {
+  // No rank is named twice as source: follow the pairs from each until they end or come back.
+  std::map<int64_t, int64_t> target_of(pairs.begin(), pairs.end());
+  while (!target_of.empty()) {
+    const int64_t start = target_of.begin()->first;
+    for (int64_t at = start;;) {
+      const auto next = target_of.find(at);
+      if (next == target_of.end()) break;
+      at = next->second;
+      target_of.erase(next);
+      if (at == start) return Form::kRing;
     }
   }
-  return {Rule::kNative, Lists(query), ""};
+  return Form::kChain;
 }
 
 std::string Name(Rule rule) {
@@ -176,6 +177,25 @@ std::string Name(Rule rule) {
       return "refused";
   }
   return "invalid";
+}
+
+std::string Name(Form form) {
+  switch (form) {
+#define FORM(enumerator, name) \
+  case Form::enumerator:       \
+    return name;
+    XLA_CC_FORMS(FORM)
+#undef FORM
+  }
+  return "invalid";
+}
+
+std::optional<Form> FormFromName(const std::string& name) {
+#define FORM(enumerator, text) \
+  if (name == text) return Form::enumerator;
+  XLA_CC_FORMS(FORM)
+#undef FORM
+  return std::nullopt;
 }
 
 }  // namespace xla_cc

@@ -1,8 +1,10 @@
 // What each device's compiler accepts: data, not ifs.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lowering/collective.h"
 
@@ -10,15 +12,39 @@ namespace xla_cc {
 
 enum class Rule { kNative, kFallback, kRefused };
 
+// FORM(enumerator, name): how the ranks of a call stand to each other. The first five are those of
+// groups, the last two those of pairs.
+#define XLA_CC_FORMS(FORM)                                                                     \
+  FORM(kWorld, "world")         /* everybody, in rank order */                                 \
+  FORM(kEqual, "equal")         /* groups of one size, each in rank order */                   \
+  FORM(kUnequal, "unequal")     /* groups of several sizes */                                  \
+  FORM(kPartial, "partial")     /* groups of one size, and ranks in none */                    \
+  FORM(kScrambled, "scrambled") /* groups of one size, one of them not in rank order */        \
+  FORM(kChain, "chain")         /* pairs, and nothing comes back to a rank that sent */        \
+  FORM(kRing, "ring")           /* pairs, and something does */
+
+enum class Form : int {
+#define FORM(enumerator, name) enumerator,
+  XLA_CC_FORMS(FORM)
+#undef FORM
+};
+std::string Name(Form form);
+std::optional<Form> FormFromName(const std::string& name);
+Form FormOf(const Groups& groups, int64_t world_size);
+Form FormOf(const Pairs& pairs);
+
 // What is asked: one op on one element type.
 struct Query {
   Op op;
-  DeviceKind kind;
+  const Target& target;
   hlo::ElementType type;
   std::optional<ReduceKind> reduce;  // what the instruction computes; none for data movement
-  bool uniform_groups = true;
-  bool cyclic_pairs = false;  // data comes back to a rank that sent some
+  Form form = Form::kWorld;
+  int64_t group_size = 0;  // of the longest group; 0 for pairs
 };
+
+// Whether an op has a form with several operands that means the same as one instruction each.
+bool HasListForm(Op op);
 
 struct Choice {
   Rule rule = Rule::kNative;
@@ -27,8 +53,24 @@ struct Choice {
   std::string why;  // for all but native
 };
 
-// The first row of the table that matches; native where none does (unknown kinds included).
+// What applications have registered, the last first; else what was measured (the generated
+// capability_table.inc, which holds only what is not native); else native, as for unknown kinds.
+// A target that does not name a known generation of its kind gets only what all of them take.
 Choice Choose(const Query& query);
+
+// An entry of an application. Empty sets stand for all.
+struct Registration {
+  std::string device;  // "tpu:v5e", or a kind, "neuron", for all its generations
+  Op op;
+  std::vector<hlo::ElementType> types;
+  std::vector<ReduceKind> kinds;
+  std::vector<Form> forms;
+  bool native = false;
+  std::string why;
+};
+// Returns a handle. Any thread may call these.
+int64_t Register(const Registration& registration);
+bool Unregister(int64_t handle);
 
 std::string Name(Rule rule);
 

@@ -61,10 +61,53 @@ Values AddInstruction(Computation& c, const std::string& opcode, const std::vect
   return values;
 }
 
+int64_t Bytes(const std::vector<Shape>& shapes) {
+  int64_t bytes = 0;
+  for (const Shape& shape : shapes) bytes += shape.Bytes();
+  return bytes;
+}
+
+// An instruction costs time before it moves anything: about as much as moving so many bytes. Threads
+// have to wake each other, and have a memory for a wire.
+int64_t BytesOfLatency(const Target& target) {
+  return target.RanksAreThreads() ? int64_t{2} << 20 : int64_t{256} << 10;
+}
+
 }  // namespace
 
+void Emitter::Count(const std::string& opcode, int64_t wire_bytes, int64_t memory_bytes) {
+  opcodes_.push_back(opcode);
+  cost_.wire_bytes += wire_bytes;
+  cost_.memory_bytes += memory_bytes;
+  ++cost_.instructions;
+}
+
+Values Emitter::Cheapest(const std::vector<Candidate>& candidates, const Values& xs) {
+  if (candidates.empty()) return {};
+  const Candidate* best = &candidates[0];
+  int64_t least = -1;
+  for (const Candidate& candidate : candidates) {
+    if (candidates.size() == 1) break;
+    hlo::Module module({});
+    Computation entry = module.Begin("trial");
+    Values operands;
+    for (const Value& x : xs) operands.push_back(entry.Parameter(x.shape));
+    const Value token = entry.Parameter({hlo::ElementType::kS32, {1}});
+    Emitter trial(target_, &module, &entry, channel_, token_.id == 0 ? nullptr : &token);
+    trial.depth_ = depth_;
+    candidate(trial, operands);
+    if (!trial.refusal().empty()) continue;
+    const int64_t cost =
+        trial.cost_.wire_bytes + trial.cost_.instructions * BytesOfLatency(target_);
+    if (least >= 0 && cost >= least) continue;
+    least = cost;
+    best = &candidate;
+  }
+  return (*best)(*this, xs);
+}
+
 Values Emitter::Emit(Instruction instruction, const Values& operands) {
-  opcodes_.push_back(instruction.opcode);
+  Count(instruction.opcode, instruction.wire_bytes, Bytes(instruction.results));
   Attributes attributes = instruction.attributes;
   if (instruction.meeting == Meeting::kByChannel) attributes = attributes + PinnedLayout();
   const bool threads = target_.kind == DeviceKind::kCpu;
@@ -103,28 +146,31 @@ Values Emitter::Emit(Instruction instruction, const Values& operands) {
 }
 
 Values Emitter::AllGather(const Values& xs, int64_t dim, const Groups& groups) {
+  const int64_t members = groups.Size(world_size());
   std::vector<Shape> results = Shapes(xs);
-  for (Shape& shape : results) shape.dims[dim] *= groups.Size(world_size());
+  for (Shape& shape : results) shape.dims[dim] *= members;
   return Emit({"all-gather", results, hlo::Dimensions({dim}) + ReplicaGroups(groups, world_size()),
-               Meeting::kByChannel},
+               Meeting::kByChannel, Bytes(Shapes(xs)) * (members - 1)},
               xs);
 }
 
 Values Emitter::AllReduce(const Values& xs, ReduceKind kind, const Groups& groups) {
   const hlo::Callee reducer = module_->Reducer(ReducerOpcode(kind), xs[0].shape.type);
+  const int64_t members = groups.Size(world_size());
   return Emit({"all-reduce", Shapes(xs), ReplicaGroups(groups, world_size()) + hlo::Calls(reducer),
-               Meeting::kByChannel},
+               Meeting::kByChannel, Bytes(Shapes(xs)) * 2 * (members - 1) / members},
               xs);
 }
 
 Values Emitter::ReduceScatter(const Values& xs, ReduceKind kind, int64_t dim,
                               const Groups& groups) {
   std::vector<Shape> results = Shapes(xs);
-  for (Shape& shape : results) shape.dims[dim] /= groups.Size(world_size());
+  const int64_t members = groups.Size(world_size());
+  for (Shape& shape : results) shape.dims[dim] /= members;
   const hlo::Callee reducer = module_->Reducer(ReducerOpcode(kind), xs[0].shape.type);
   return Emit({"reduce-scatter", results,
                hlo::Dimensions({dim}) + ReplicaGroups(groups, world_size()) + hlo::Calls(reducer),
-               Meeting::kByChannel},
+               Meeting::kByChannel, Bytes(results) * (members - 1)},
               xs);
 }
 
@@ -136,15 +182,18 @@ Value Emitter::CollectivePermute(const Value& x, const Pairs& pairs) {
   return Emit({"collective-permute",
                {x.shape},
                {proto, ", source_target_pairs=" + PairsText(pairs)},
-               Meeting::kWithoutChannel},
+               Meeting::kWithoutChannel,
+               pairs.empty() ? 0 : x.shape.Bytes()},
               {x})[0];
 }
 
 Value Emitter::AllToAll(const Value& x, int64_t dim, const Groups& groups) {
+  const int64_t members = groups.Size(world_size());
   return Emit({"all-to-all",
                {x.shape},
                hlo::Dimensions({dim}) + ReplicaGroups(groups, world_size()),
-               Meeting::kWithoutChannel},
+               Meeting::kWithoutChannel,
+               x.shape.Bytes() / members * (members - 1)},
               {x})[0];
 }
 
@@ -152,12 +201,13 @@ Value Emitter::CollectiveBroadcast(const Value& x, const Groups& groups) {
   return Emit({"collective-broadcast",
                {x.shape},
                ReplicaGroups(groups, world_size()),
-               Meeting::kWithoutChannel},
+               Meeting::kWithoutChannel,
+               x.shape.Bytes()},
               {x})[0];
 }
 
 void Emitter::Send(const Value& x, int64_t channel, const Pairs& pairs) {
-  opcodes_.push_back("send");
+  Count("send", 0, 0);  // counted where it is received
   const Attributes attributes = Transfer(channel, pairs);
   const ResultType context = Shape{hlo::ElementType::kU32, {}};
   const int64_t token = c().Add("after-all", ResultType::Token(), {});
@@ -167,7 +217,7 @@ void Emitter::Send(const Value& x, int64_t channel, const Pairs& pairs) {
 }
 
 Value Emitter::Recv(const Shape& shape, int64_t channel, const Pairs& pairs) {
-  opcodes_.push_back("recv");
+  Count("recv", shape.Bytes(), shape.Bytes());
   const Attributes attributes = Transfer(channel, pairs);
   const ResultType context = Shape{hlo::ElementType::kU32, {}};
   const int64_t token = c().Add("after-all", ResultType::Token(), {});

@@ -5,6 +5,7 @@
 // say only which instructions they want.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,12 +33,31 @@ class Emitter {
   const Target& target() const { return target_; }
   int64_t world_size() const { return target_.world_size; }
   const hlo::Value& token() const { return token_; }
+  void set_token(const hlo::Value& token) { token_ = token; }
   // The opcodes of the collective instructions, in the order of their emission.
   const std::vector<std::string>& opcodes() const { return opcodes_; }
+
+  // What the instructions so far cost each rank: bytes that it receives, bytes of their results.
+  struct Cost {
+    int64_t wire_bytes = 0;
+    int64_t memory_bytes = 0;
+    int64_t instructions = 0;
+  };
+  const Cost& cost() const { return cost_; }
 
   // Why the device cannot do what was asked, met while lowering; the module is then of no use.
   const std::string& refusal() const { return refusal_; }
   void Refuse(const std::string& why) { refusal_ = why; }
+
+  // A rule that is built of other ops goes one level deeper for each.
+  int depth() const { return depth_; }
+  void Enter() { ++depth_; }
+  void Leave() { --depth_; }
+
+  // The candidate that costs least, by trying each on a module of its own. The first of equals;
+  // nothing if there is none.
+  using Candidate = std::function<hlo::Values(Emitter&, const hlo::Values&)>;
+  hlo::Values Cheapest(const std::vector<Candidate>& candidates, const hlo::Values& xs);
 
   // One instruction each, several operands where the opcode is variadic.
   hlo::Values AllGather(const hlo::Values& xs, int64_t dim, const Groups& groups);
@@ -58,8 +78,10 @@ class Emitter {
     std::vector<hlo::Shape> results;
     hlo::Attributes attributes;
     Meeting meeting;
+    int64_t wire_bytes;
   };
   hlo::Values Emit(Instruction instruction, const hlo::Values& operands);
+  void Count(const std::string& opcode, int64_t wire_bytes, int64_t memory_bytes);
 
   const Target& target_;
   hlo::Module* module_;
@@ -68,6 +90,8 @@ class Emitter {
   hlo::Value token_;
   std::vector<std::string> opcodes_;
   std::string refusal_;
+  Cost cost_;
+  int depth_ = 0;
 };
 
 }  // namespace xla_cc

@@ -13,7 +13,6 @@ Status Groups::Resolve(const std::string& op, int64_t world_size) {
   if (list_.empty()) return Status::Ok();
   const std::string world = "0 to " + std::to_string(world_size - 1);
   std::vector<bool> seen(world_size, false);
-  int64_t members = 0;
   for (const auto& group : list_) {
     for (int64_t rank : group) {
       if (rank < 0 || rank >= world_size) {
@@ -25,31 +24,17 @@ Status Groups::Resolve(const std::string& op, int64_t world_size) {
       if (seen[rank]) {
         return Refuse({"G1", op, "groups", ToString(),
                        "disjoint, and rank " + std::to_string(rank) + " is named twice",
-                       "Name every rank in exactly one group"});
+                       "Name no rank twice"});
       }
       seen[rank] = true;
-      ++members;
     }
     if (group.empty()) {
       return Refuse({"G1", op, "groups", ToString(), "lists of at least one rank",
                      "Leave the empty group out"});
     }
   }
-  if (members != world_size) {
-    const int64_t missing = std::find(seen.begin(), seen.end(), false) - seen.begin();
-    return Refuse({"G1", op, "groups", ToString(),
-                   "a cover of the world, " + world + ", and rank " + std::to_string(missing) +
-                       " is in no group",
-                   "Add the missing ranks, alone in groups of one if they have nobody"});
-  }
-  if (list_.size() == 1 && std::is_sorted(list_[0].begin(), list_[0].end())) list_.clear();
+  if (list_.size() == 1 && Covers(world_size) && Ascending()) list_.clear();
   return Status::Ok();
-}
-
-Status Groups::RequireUniform(const std::string& op) const {
-  if (Uniform()) return Status::Ok();
-  return Refuse({"G2", op, "groups", ToString(), "groups of one size",
-                 "Use groups of equal size, or call once per size on all ranks"});
 }
 
 bool Groups::Uniform() const {
@@ -59,8 +44,55 @@ bool Groups::Uniform() const {
   return true;
 }
 
+bool Groups::Covers(int64_t world_size) const {
+  int64_t members = 0;
+  for (const auto& group : list_) members += static_cast<int64_t>(group.size());
+  return list_.empty() || members == world_size;
+}
+
+bool Groups::Ascending() const {
+  return std::all_of(list_.begin(), list_.end(), [](const auto& group) {
+    return std::is_sorted(group.begin(), group.end());
+  });
+}
+
 int64_t Groups::Size(int64_t world_size) const {
-  return list_.empty() ? world_size : static_cast<int64_t>(list_[0].size());
+  if (list_.empty()) return world_size;
+  size_t longest = 0;
+  for (const auto& group : list_) longest = std::max(longest, group.size());
+  return static_cast<int64_t>(longest);
+}
+
+Groups Groups::Sorted() const {
+  std::vector<std::vector<int64_t>> sorted = list_;
+  for (auto& group : sorted) std::sort(group.begin(), group.end());
+  return Groups(std::move(sorted));
+}
+
+Groups Groups::WithSingles(int64_t world_size) const {
+  if (list_.empty()) return *this;
+  std::vector<std::vector<int64_t>> all = list_;
+  const std::vector<int64_t> sizes = Sizes(world_size);
+  for (int64_t rank = 0; rank < world_size; ++rank) {
+    if (sizes[rank] == 0) all.push_back({rank});
+  }
+  return Groups(std::move(all));
+}
+
+std::optional<Groups> Groups::Completed(int64_t world_size) const {
+  if (!Uniform()) return std::nullopt;
+  const size_t size = static_cast<size_t>(Size(world_size));
+  std::vector<std::vector<int64_t>> all = list_;
+  const std::vector<int64_t> sizes = Sizes(world_size);
+  bool open = false;
+  for (int64_t rank = 0; rank < world_size; ++rank) {
+    if (sizes[rank] != 0) continue;
+    if (!open) all.emplace_back();
+    all.back().push_back(rank);
+    open = all.back().size() < size;
+  }
+  if (open) return std::nullopt;
+  return Groups(std::move(all));
 }
 
 std::vector<std::vector<int64_t>> Groups::Expanded(int64_t world_size) const {
@@ -93,9 +125,17 @@ std::vector<int64_t> Groups::Sizes(int64_t world_size) const {
   return sizes;
 }
 
+std::vector<int64_t> Groups::Numbers(int64_t world_size) const {
+  std::vector<int64_t> numbers(world_size, 0);
+  for (size_t number = 0; number < list_.size(); ++number) {
+    for (int64_t rank : list_[number]) numbers[rank] = static_cast<int64_t>(number);
+  }
+  return numbers;
+}
+
 std::optional<IotaGroups> Groups::Iota(int64_t world_size) const {
   if (list_.empty()) return IotaGroups{1, world_size, {world_size}, {0}};
-  if (!Uniform()) return std::nullopt;
+  if (!Uniform() || !Covers(world_size)) return std::nullopt;
   const int64_t groups = static_cast<int64_t>(list_.size());
   const int64_t size = Size(world_size);
   bool blocks = true;

@@ -1,7 +1,8 @@
 // Replica-group arithmetic, once.
 //
 // Groups say which ranks take part together: [[0, 1], [2, 3]]. None stands for one group of the
-// whole world in rank order. The order inside a group is the order of its members' data.
+// whole world in rank order. The order inside a group is the order of its members' data. A group
+// that is shorter than the longest counts as filled up with absent members; a rank may be in none.
 #pragma once
 
 #include <cstdint>
@@ -30,28 +31,37 @@ class Groups {
   bool IsWorld() const { return list_.empty(); }
   const std::vector<std::vector<int64_t>>& list() const { return list_; }
 
-  // (G1) every rank of the world in exactly one group, ids in range. A list that says the world in
+  // (G1) every rank of the world in at most one group, ids in range. A list that says the world in
   // rank order becomes the world, so that equal calls have equal keys.
   Status Resolve(const std::string& op, int64_t world_size);
-  // (G2) for the ops that need it.
-  Status RequireUniform(const std::string& op) const;
 
-  bool Uniform() const;
-  // Members of one group; of all groups when uniform.
+  bool Uniform() const;                    // all of one size
+  bool Covers(int64_t world_size) const;   // every rank is in one
+  bool Ascending() const;                  // each in rank order
+  // Members of the longest group.
   int64_t Size(int64_t world_size) const;
+  // The same groups, each in rank order.
+  Groups Sorted() const;
+  // With a group of its own for each rank that is in none.
+  Groups WithSingles(int64_t world_size) const;
+  // With the ranks that are in none in groups of the same size; if their number allows it.
+  std::optional<Groups> Completed(int64_t world_size) const;
   // The list form, with the world spelled out.
   std::vector<std::vector<int64_t>> Expanded(int64_t world_size) const;
   // The group of a rank, in group order.
   std::vector<int64_t> Of(int64_t rank, int64_t world_size) const;
-  // By rank: its position in its group; the size of its group.
+  // By rank: its position in its group; the size of its group, 0 if it is in none; the number of
+  // its group. Those in none have position and number 0.
   std::vector<int64_t> Positions(int64_t world_size) const;
   std::vector<int64_t> Sizes(int64_t world_size) const;
+  std::vector<int64_t> Numbers(int64_t world_size) const;
   // The compact form, for groups that are [i*s .. i*s+s-1] or [i, i+n, i+2n, ..].
   std::optional<IotaGroups> Iota(int64_t world_size) const;
 
   hlo::Message ToProto(int64_t world_size) const;  // CollectiveDeviceListProto
   std::string ToHloText(int64_t world_size) const;
   std::string ToString() const;  // world, or [[0,1],[2,3]]
+  bool operator==(const Groups& other) const { return list_ == other.list_; }
 
  private:
   std::vector<std::vector<int64_t>> list_;

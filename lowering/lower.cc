@@ -1,5 +1,6 @@
 #include "lowering/lower.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -26,27 +27,14 @@ std::string Hex(uint64_t value) {
   return out;
 }
 
-// Whether following the pairs from some rank leads back to it. No source is named twice.
-bool HasCycle(const Pairs& pairs) {
-  std::map<int64_t, int64_t> target_of(pairs.begin(), pairs.end());
-  while (!target_of.empty()) {
-    const int64_t start = target_of.begin()->first;
-    for (int64_t at = start;;) {
-      const auto next = target_of.find(at);
-      if (next == target_of.end()) break;
-      at = next->second;
-      target_of.erase(next);
-      if (at == start) return true;
-    }
-  }
-  return false;
-}
-
 // What the capability table is asked of a node, read off its fields.
 struct QueryFiller {
   Query* query;
-  void operator()(const char*, const Pairs& pairs) { query->cyclic_pairs = HasCycle(pairs); }
-  void operator()(const char*, const Groups& groups) { query->uniform_groups = groups.Uniform(); }
+  void operator()(const char*, const Pairs& pairs) { query->form = FormOf(pairs); }
+  void operator()(const char*, const Groups& groups) {
+    query->form = FormOf(groups, query->target.world_size);
+    query->group_size = groups.Size(query->target.world_size);
+  }
   void operator()(const char*, ReduceKind kind) {
     query->reduce = Reduction{kind}.InstructionKind();
   }
@@ -56,7 +44,7 @@ struct QueryFiller {
 
 template <class T>
 Choice ChooseFor(const T& node, const Target& target, ElementType type) {
-  Query query{OpOf<T>::value, target.kind, type, std::nullopt};
+  Query query{OpOf<T>::value, target, type, std::nullopt};
   QueryFiller filler{&query};
   T::Fields(node, filler);
   return Choose(query);
@@ -65,7 +53,8 @@ Choice ChooseFor(const T& node, const Target& target, ElementType type) {
 // Operands that one instruction may take together: a list of one type where the compiler takes
 // lists, else each alone. In order of first appearance, so that every rank builds the same.
 template <class T>
-std::vector<std::vector<size_t>> Batches(const T& node, const Target& target, const Values& xs) {
+std::vector<std::vector<size_t>> Batches(const T& node, const Target& target, const Values& xs,
+                                         std::optional<Rule> forced) {
   std::vector<std::vector<size_t>> batches;
   std::map<ElementType, size_t> open;
   for (size_t i = 0; i < xs.size(); ++i) {
@@ -75,7 +64,9 @@ std::vector<std::vector<size_t>> Batches(const T& node, const Target& target, co
       batches[found->second].push_back(i);
       continue;
     }
-    if (ChooseFor(node, target, type).lists) open[type] = batches.size();
+    const bool lists = forced ? *forced == Rule::kNative && HasListForm(OpOf<T>::value)
+                              : ChooseFor(node, target, type).lists;
+    if (lists) open[type] = batches.size();
     batches.push_back({i});
   }
   return batches;
@@ -84,21 +75,53 @@ std::vector<std::vector<size_t>> Batches(const T& node, const Target& target, co
 }  // namespace
 
 template <class T>
-Values Lower(const T& op, Emitter& emitter, const Values& xs) {
+bool Takes(const T& op, const Emitter& emitter, ElementType type) {
+  return ChooseFor(op, emitter.target(), type).rule == Rule::kNative;
+}
+
+namespace {
+
+// Fallbacks that lead back to themselves, as the entries of an application may make them.
+constexpr int kDeepest = 8;
+
+template <class T>
+Values LowerBatch(const T& op, Emitter& emitter, const Values& operands, Rule rule,
+                  const std::string& why) {
+  if (rule == Rule::kFallback && emitter.depth() < kDeepest) {
+    emitter.Enter();
+    const Values results = op.LowerFallback(emitter, operands);
+    emitter.Leave();
+    if (!results.empty()) return results;
+  }
+  // What was refused is emitted all the same: the shapes hold, and the module is dropped.
+  if (rule != Rule::kNative) emitter.Refuse(why);
+  return op.LowerNative(emitter, operands);
+}
+
+template <class T>
+Values LowerAs(const T& op, Emitter& emitter, const Values& xs, std::optional<Rule> forced) {
   Values results(xs.size());
-  for (const std::vector<size_t>& batch : Batches(op, emitter.target(), xs)) {
+  for (const std::vector<size_t>& batch : Batches(op, emitter.target(), xs, forced)) {
     Values operands;
     for (size_t i : batch) operands.push_back(xs[i]);
     const Choice choice = ChooseFor(op, emitter.target(), operands[0].shape.type);
-    if (choice.rule == Rule::kRefused) emitter.Refuse(choice.why);
-    const Values lowered = choice.rule != Rule::kFallback ? op.LowerNative(emitter, operands)
-                                                          : op.LowerFallback(emitter, operands);
+    const Values lowered =
+        LowerBatch(op, emitter, operands, forced.value_or(choice.rule), choice.why);
     for (size_t i = 0; i < batch.size(); ++i) results[batch[i]] = lowered[i];
   }
   return results;
 }
 
-#define COLLECTIVE(Type, name) template Values Lower(const Type&, Emitter&, const Values&);
+}  // namespace
+
+template <class T>
+Values Lower(const T& op, Emitter& emitter, const Values& xs) {
+  return LowerAs(op, emitter, xs, std::nullopt);
+}
+
+#define COLLECTIVE(Type, name)                                  \
+  template Values Lower(const Type&, Emitter&, const Values&); \
+  template bool Takes(const Type&, const Emitter&, ElementType);
 #include "lowering/collectives.def"
 #undef COLLECTIVE
 
@@ -106,13 +129,16 @@ namespace {
 
 // The rule of the whole call: fallback if any operand needs it.
 template <class T>
-void ChooseForCall(const T& node, const Call& call, Lowered* lowered) {
+void ChooseForCall(const T& node, const Call& call, std::optional<Rule> forced, Lowered* lowered) {
   for (size_t i : lowered->live) {
     const Choice choice = ChooseFor(node, call.target, call.operands[i].type);
-    if (choice.rule != Rule::kFallback) continue;
+    if (choice.rule == Rule::kNative) continue;
     lowered->rule = Rule::kFallback;
     lowered->why = choice.why;
   }
+  if (!forced) return;
+  lowered->rule = *forced;
+  lowered->why = *forced == Rule::kFallback ? "it was asked for" : "";
 }
 
 // (C1), said of the first operand that is not native: the rule that is missing may be that of an op
@@ -131,26 +157,59 @@ Status Refused(const T& node, const Call& call, const Lowered& lowered, const st
                  "Convert it to another type, or use groups of one size"});
 }
 
+// A module with one rule of the node; results in it, and what they cost.
 template <class T>
-Status Build(const T& node, const Call& call, const CallSite& site, Lowered* lowered) {
-  hlo::Module module({std::string("xla_cc.") + T::kName, lowered->name, site.file, site.line});
-  hlo::Computation entry = module.Begin("entry");
+struct Built {
+  hlo::Module module;
+  hlo::Computation entry;
+  Emitter emitter;
   Values operands;
-  for (size_t i : lowered->live) operands.push_back(entry.Parameter(call.operands[i]));
-  Value token;
-  if (lowered->takes_token) token = entry.Parameter({ElementType::kS32, {1}});
+  Values results;
+
+  Built(const T& node, const Call& call, const hlo::Metadata& metadata, const Lowered& lowered,
+        std::optional<Rule> forced)
+      : module(metadata),
+        entry(module.Begin("entry")),
+        emitter(call.target, &module, &entry, Channel(lowered), nullptr) {
+    for (size_t i : lowered.live) operands.push_back(entry.Parameter(call.operands[i]));
+    if (lowered.takes_token) {
+      emitter.set_token(entry.Parameter({ElementType::kS32, {1}}));
+    }
+    results = LowerAs(node, emitter, operands, forced);
+    if (lowered.takes_token) results.push_back(emitter.token());
+  }
+
   // Ranks that meet by channel agree on it because it follows from what they must agree on. The
   // low bit is set: zero would mean no channel.
-  const int64_t channel = static_cast<int64_t>((Hash(lowered->identity) & 0x7ffffffe) | 1);
-  Emitter emitter(call.target, &module, &entry, channel, lowered->takes_token ? &token : nullptr);
-  Values results = Lower(node, emitter, operands);
+  static int64_t Channel(const Lowered& lowered) {
+    return static_cast<int64_t>((Hash(lowered.identity) & 0x7ffffffe) | 1);
+  }
+};
+
+template <class T>
+Status Build(const T& node, const Call& call, const CallSite& site, std::optional<Rule> forced,
+             Lowered* lowered) {
+  // How it was lowered stands in the module's metadata: it is what people see in XLA's dumps.
+  std::string name = lowered->name + " " + Name(lowered->rule);
+  if (!lowered->why.empty()) name += ": " + lowered->why;
+  Built<T> built(node, call, {std::string("xla_cc.") + T::kName, name, site.file, site.line},
+                 *lowered, forced);
+  const Emitter& emitter = built.emitter;
   if (!emitter.refusal().empty()) return Refused(node, call, *lowered, emitter.refusal());
-  if (lowered->takes_token) results.push_back(emitter.token());
-  entry.Return(results);
-  module.Finish(entry);
-  lowered->bytes = module.Serialize();
-  lowered->text = module.text();
+  lowered->unchanged = emitter.opcodes().empty() &&
+                       std::equal(built.operands.begin(), built.operands.end(),
+                                  built.results.begin(),
+                                  [](const Value& x, const Value& y) { return x.id == y.id; });
+  built.entry.Return(built.results);
+  built.module.Finish(built.entry);
+  lowered->bytes = built.module.Serialize();
+  lowered->text = built.module.text();
   lowered->opcodes = emitter.opcodes();
+  lowered->cost = lowered->native_cost = emitter.cost();
+  if (lowered->rule == Rule::kFallback) {
+    lowered->native_cost =
+        Built<T>(node, call, {}, *lowered, Rule::kNative).emitter.cost();
+  }
   return Status::Ok();
 }
 
@@ -167,7 +226,7 @@ Result<std::vector<Shape>> ResultShapes(const Collective& collective,
 }
 
 Result<Lowered> Lower(const Collective& collective, const std::vector<Shape>& operands,
-                      const Target& target, const CallSite& site) {
+                      const Target& target, const CallSite& site, std::optional<Rule> forced) {
   return Visit(collective, [&](auto node) -> Result<Lowered> {
     const Call call{target, operands};
     XLA_CC_RETURN_IF_ERROR(RequireCountable(node.kName, call, 1));
@@ -181,10 +240,10 @@ Result<Lowered> Lower(const Collective& collective, const std::vector<Shape>& op
     for (size_t i = 0; i < operands.size(); ++i) {
       if (operands[i].Elements() > 0) lowered.live.push_back(i);
     }
-    ChooseForCall(node, call, &lowered);
+    ChooseForCall(node, call, forced, &lowered);
     if (lowered.live.empty()) return lowered;
     lowered.takes_token = target.RanksAreThreads();
-    XLA_CC_RETURN_IF_ERROR(Build(node, call, site, &lowered));
+    XLA_CC_RETURN_IF_ERROR(Build(node, call, site, forced, &lowered));
     lowered.fingerprint = Hex(Hash(lowered.bytes));
     return lowered;
   });

@@ -1,6 +1,7 @@
 // From a collective to an HLO module: verify, choose the rule once, build, name, fingerprint.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,12 +28,17 @@ struct Lowered {
   std::vector<std::string> opcodes;  // the collective instructions in the module
   Rule rule = Rule::kNative;         // fallback if any operand needs it
   std::string why;
-  bool takes_token = false;  // one more operand and result, s32[1]: see Emitter
+  Emitter::Cost cost;         // of the instructions in the module, for each rank
+  Emitter::Cost native_cost;  // of the native ones, whether the device takes them or not
+  bool unchanged = false;     // the results are the operands: nothing to attach
+  bool takes_token = false;   // one more operand and result, s32[1]: see Emitter
 };
 
-// Every error is a Status: nothing unverified is built.
+// Every error is a Status: nothing unverified is built. `forced` takes a rule whatever the table
+// says, for measuring; what other ops the rule is built of still follow the table.
 Result<Lowered> Lower(const Collective& collective, const std::vector<hlo::Shape>& operands,
-                      const Target& target, const CallSite& site = {});
+                      const Target& target, const CallSite& site = {},
+                      std::optional<Rule> forced = std::nullopt);
 
 // The shapes alone, verified.
 Result<std::vector<hlo::Shape>> ResultShapes(const Collective& collective,
@@ -42,5 +48,9 @@ Result<std::vector<hlo::Shape>> ResultShapes(const Collective& collective,
 // For rules that are built of other ops: `op` by the rule that the target's compiler wants.
 template <class T>
 hlo::Values Lower(const T& op, Emitter& emitter, const hlo::Values& xs);
+
+// Whether the target's compiler takes the instruction of `op` for that type.
+template <class T>
+bool Takes(const T& op, const Emitter& emitter, hlo::ElementType type);
 
 }  // namespace xla_cc

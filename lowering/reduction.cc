@@ -1,5 +1,6 @@
 #include "lowering/reduction.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -139,13 +140,30 @@ Value Reduction::After(Computation& c, const Value& y, const Groups& groups,
   Value result = y;
   if (kind == ReduceKind::kAverage) {
     const ElementType type = DivisorType(y.shape.type);
-    const Value size = groups.Uniform()
+    std::vector<int64_t> sizes = groups.Sizes(world_size);
+    for (int64_t& size : sizes) size = std::max<int64_t>(size, 1);  // in no group: a group of one
+    const Value size = groups.Uniform() && groups.Covers(world_size)
                            ? c.Scalar(type, static_cast<double>(groups.Size(world_size)))
-                           : c.Convert(ByRank(c, groups.Sizes(world_size)), type);
+                           : c.Convert(ByRank(c, sizes), type);
     const Value wide = c.Convert(y, type);
     result = c.Convert(c.Binary("divide", wide, c.Broadcast(size, wide.shape, {})), y.shape.type);
   }
   return Times(c, result, scale);
+}
+
+Value Neutral(Computation& c, ReduceKind kind, ElementType type) {
+  switch (kind) {
+    case ReduceKind::kProduct:
+      return c.Scalar(type, 1);
+    case ReduceKind::kMin:
+      return c.Extreme(type, /*largest=*/true);
+    case ReduceKind::kMax:
+      return c.Extreme(type, /*largest=*/false);
+    case ReduceKind::kAnd:
+      return c.Unary("not", c.Scalar(type, 0));
+    default:
+      return c.Scalar(type, 0);
+  }
 }
 
 Value ByRank(Computation& c, const std::vector<int64_t>& table) {

@@ -48,6 +48,9 @@ struct Reduction {
                    int64_t world_size) const;
 };
 
+// What changes nothing under the instruction of a kind: 0 for a sum, infinity for a minimum.
+hlo::Value Neutral(hlo::Computation& c, ReduceKind kind, hlo::ElementType type);
+
 // A scalar that is looked up by this rank's replica-id in a table with one entry a rank.
 hlo::Value ByRank(hlo::Computation& c, const std::vector<int64_t>& table);
 

@@ -29,6 +29,15 @@ int64_t DevicesOfTopology(const std::string& text) {
   return product;
 }
 
+// Where "h100x8" begins to count: at an 'x' between digits, and not that of rtx4090.
+size_t CountAt(const std::string& text) {
+  const size_t x = text.rfind('x');
+  const bool counts = x != std::string::npos && x > 0 && IsDigit(text[x - 1]) &&
+                      x + 1 < text.size() &&
+                      text.find_first_not_of("0123456789", x + 1) == std::string::npos;
+  return counts ? x : std::string::npos;
+}
+
 // The world size that a target's name tells: after the last ':' (tpu:v5e:2x4), or after an 'x' that
 // follows a number (gpu:h100x8, and not gpu:rtx4090).
 int64_t DevicesOfName(const std::string& name) {
@@ -37,11 +46,22 @@ int64_t DevicesOfName(const std::string& name) {
   const std::string last = name.substr(colon + 1);
   if (last.find_first_not_of("0123456789x") == std::string::npos) return DevicesOfTopology(last);
   if (!IsLetter(last[0])) return kBadTopology;
-  const size_t x = last.rfind('x');
-  const bool counts = x != std::string::npos && x > 0 && IsDigit(last[x - 1]) &&
-                      x + 1 < last.size() &&
-                      last.find_first_not_of("0123456789", x + 1) == std::string::npos;
-  return counts ? DevicesOfTopology(last.substr(x + 1)) : kNoTopology;
+  const size_t x = CountAt(last);
+  return x == std::string::npos ? kNoTopology : DevicesOfTopology(last.substr(x + 1));
+}
+
+// "tpu:v5e:2x4" -> "v5e", "gpu:h100x8" -> "h100"; empty where none is named.
+std::string Generation(const std::string& name) {
+  const size_t colon = name.find(':');
+  if (colon == std::string::npos) return "";
+  std::string second = name.substr(colon + 1, name.find(':', colon + 1) - colon - 1);
+  if (second.empty() || !IsLetter(second[0])) return "";
+  return second.substr(0, CountAt(second));
+}
+
+std::string Lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
 }
 
 }  // namespace
@@ -51,8 +71,7 @@ Result<Target> ParseTarget(const std::string& name, int64_t world_size) {
       {"cpu", DeviceKind::kCpu},  {"tpu", DeviceKind::kTpu},  {"gpu", DeviceKind::kGpu},
       {"cuda", DeviceKind::kGpu}, {"rocm", DeviceKind::kGpu}, {"neuron", DeviceKind::kNeuron},
   };
-  std::string kind = name.substr(0, name.find(':'));
-  for (char& c : kind) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  std::string kind = Lower(name.substr(0, name.find(':')));
   if (kind.empty()) {
     return Refuse({"T1", "target", "name", "'" + name + "'",
                    "a device kind, with generation and topology as wanted",
@@ -62,6 +81,10 @@ Result<Target> ParseTarget(const std::string& name, int64_t world_size) {
   const auto found = kinds.find(kind);
   target.kind = found == kinds.end() ? DeviceKind::kOther : found->second;
   target.name = name;
+  // CUDA's GPUs, and others', have one table.
+  if (target.kind == DeviceKind::kGpu) kind = "gpu";
+  const std::string generation = Lower(Generation(name));
+  target.device = generation.empty() ? kind : kind + ":" + generation;
   const int64_t told = DevicesOfName(name);
   if (told == kBadTopology) {
     return Refuse({"T2", "target", "name", "'" + name + "'",

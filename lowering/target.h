@@ -12,7 +12,8 @@ enum class DeviceKind { kCpu, kTpu, kGpu, kNeuron, kOther };
 
 struct Target {
   DeviceKind kind = DeviceKind::kCpu;
-  std::string name = "cpu";  // cpu, tpu:v5e, tpu:v5e:2x4, gpu:h100x8, ...
+  std::string name = "cpu";    // cpu, tpu:v5e, tpu:v5e:2x4, gpu:h100x8, ...
+  std::string device = "cpu";  // the kind and the generation of it: cpu, tpu, tpu:v5e, gpu:h100
   int64_t world_size = 1;
 
   // Ranks that are threads of one process, each compiling its own program: XLA:CPU. There ranks

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "torch_xla_cc/arguments.h"
+#include "torch_xla_cc/policy.h"
 #include "torch_xla_cc/ranks.h"
 
 namespace xla_cc {
@@ -31,6 +32,11 @@ std::optional<Target>& ThreadTargetSlot() {
 std::optional<Target>& RunningTargetSlot() {
   static std::optional<Target> target;
   return target;
+}
+
+std::optional<Rule>& ForcedRuleSlot() {
+  thread_local std::optional<Rule> rule;
+  return rule;
 }
 
 std::atomic<bool> debug{false};
@@ -114,6 +120,19 @@ const Target& CurrentTarget() {
 void SetThreadTarget(std::optional<Target> target) { ThreadTargetSlot() = std::move(target); }
 std::optional<Target> ThreadTarget() { return ThreadTargetSlot(); }
 void SetRunningTarget(std::optional<Target> target) { RunningTargetSlot() = std::move(target); }
+void SetForcedRule(std::optional<Rule> rule) { ForcedRuleSlot() = rule; }
+
+void CountFallback(const std::string& op) {
+  Python().increment_counter("xla_cc.fallback." + op, 1);
+}
+
+void Warn(const std::string& text, const std::string& file, int line) {
+  if (PyErr_WarnExplicit(Python().fallback_warning.ptr(), text.c_str(), file.c_str(), line, nullptr,
+                         nullptr) != 0) {
+    throw py::error_already_set();
+  }
+}
+
 void SetDebug(bool value) { debug = value; }
 bool Debug() { return debug; }
 void SetRecording(bool value) { recording = value; }
@@ -143,6 +162,8 @@ PlanPtr PlanFor(const Collective& collective, const std::vector<hlo::Shape>& ope
   key("op", static_cast<int64_t>(OpFor(collective)));
   Visit(collective, [&](const auto& node) { std::decay_t<decltype(node)>::Fields(node, key); });
   for (const hlo::Shape& operand : operands) key.Add(operand);
+  const std::optional<Rule> forced = ForcedRuleSlot();
+  if (forced) key("forced", static_cast<int64_t>(*forced) + 1);
   if (!site.file.empty()) {
     key.Add(site.file);
     key("line", static_cast<int64_t>(site.line));
@@ -150,7 +171,7 @@ PlanPtr PlanFor(const Collective& collective, const std::vector<hlo::Shape>& ope
   if (PlanPtr plan = PlanCache::Get().Find(key)) return plan;
 
   const py::gil_scoped_release unlocked;
-  Result<Lowered> lowered = Lower(collective, operands, target, site);
+  Result<Lowered> lowered = Lower(collective, operands, target, site, forced);
   if (!lowered.ok()) throw BadValue(lowered.status().message());
   return PlanCache::Get().Insert(std::move(key),
                                  std::make_shared<Plan>(std::move(lowered.value()), target));
@@ -177,6 +198,7 @@ std::vector<py::object> Attach(const Collective& collective,
     rank = device.index();
   }
   const PlanPtr plan = PlanFor(collective, operands);
+  if (plan->lowered.rule == Rule::kFallback) OnFallback(*plan, operands, CurrentSite());
   const bool threads = plan->target.RanksAreThreads() && !ThreadTargetSlot();
   if (threads || recording) {
     const Site site = CurrentSite();
@@ -189,7 +211,7 @@ std::vector<py::object> Attach(const Collective& collective,
     if (recording) Records().push_back({rank, plan, operands, site});
   }
   // Nothing to move (a send whose recv does the work): the results are the operands.
-  if (plan->lowered.opcodes.empty() && !plan->lowered.live.empty()) {
+  if (plan->lowered.unchanged) {
     std::vector<py::object> same;
     for (py::handle tensor : tensors) same.push_back(py::reinterpret_borrow<py::object>(tensor));
     return same;

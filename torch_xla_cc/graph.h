@@ -19,6 +19,8 @@ struct PythonFunctions {
   py::object user_computation;         // of torch_xla._XLAC
   py::object running_target;           // of torch_xla_cc._runtime
   py::object first_token;              // of torch_xla_cc._runtime
+  py::object increment_counter;        // of torch_xla._XLAC
+  py::object fallback_warning;         // torch_xla_cc.FallbackWarning
 };
 void SetPythonFunctions(PythonFunctions functions);
 
@@ -37,6 +39,14 @@ const Target& CurrentTarget();
 void SetThreadTarget(std::optional<Target> target);
 std::optional<Target> ThreadTarget();
 void SetRunningTarget(std::optional<Target> target);
+
+// The rule that lowerings on this thread take whatever the table says, for measuring.
+void SetForcedRule(std::optional<Rule> rule);
+
+// One more in torch_xla's report of metrics, as xla_cc.fallback.<op>.
+void CountFallback(const std::string& op);
+// A torch_xla_cc.FallbackWarning from that line. Throws if a filter makes it an error.
+void Warn(const std::string& text, const std::string& file, int line);
 
 // Modules carry the caller's file and line; one is made per call site then.
 void SetDebug(bool debug);

@@ -7,12 +7,14 @@
 #include "torch_xla_cc/door.h"
 #include "torch_xla_cc/graph.h"
 #include "torch_xla_cc/library.h"
+#include "torch_xla_cc/policy.h"
 #include "torch_xla_cc/ranks.h"
 
 namespace xla_cc {
 namespace {
 
-PyObject* ranks_disagree = nullptr;  // torch_xla_cc.RanksDisagree
+PyObject* ranks_disagree = nullptr;      // torch_xla_cc.RanksDisagree
+PyObject* fallback_forbidden = nullptr;  // torch_xla_cc.FallbackForbidden
 
 // Sets the Python exception of what is being thrown.
 void SetPythonError() {
@@ -24,6 +26,8 @@ void SetPythonError() {
     PyErr_SetString(PyExc_ValueError, error.what());
   } catch (const RanksDisagree& error) {
     PyErr_SetString(ranks_disagree, error.what());
+  } catch (const FallbackForbidden& error) {
+    PyErr_SetString(fallback_forbidden, error.what());
   } catch (py::error_already_set& error) {
     error.restore();
   } catch (const std::exception& error) {
@@ -127,6 +131,10 @@ py::dict Describe(const Plan& plan) {
   out["opcodes"] = lowered.opcodes;
   out["results"] = results;
   out["fingerprint"] = lowered.fingerprint;
+  out["wire_bytes"] = lowered.cost.wire_bytes;
+  out["memory_bytes"] = lowered.cost.memory_bytes;
+  out["native_wire_bytes"] = lowered.native_cost.wire_bytes;
+  out["native_memory_bytes"] = lowered.native_cost.memory_bytes;
   out["groups"] = GroupsOf(lowered.collective).Expanded(plan.target.world_size);
   return out;
 }
@@ -171,11 +179,14 @@ void BindLowering(py::module_& m) {
   m.def("forget_running_target", [] { SetRunningTarget(std::nullopt); });
   m.def("set_debug", &SetDebug);
   m.def("set_folders", &SetFolders);
-  m.def("set_python_functions", [](py::object computation_from_module, py::object user_computation,
-                                   py::object running_target, py::object first_token) {
-    SetPythonFunctions({std::move(computation_from_module), std::move(user_computation),
-                        std::move(running_target), std::move(first_token)});
-  });
+  m.def("set_python_functions",
+        [](py::object computation_from_module, py::object user_computation,
+           py::object running_target, py::object first_token, py::object increment_counter,
+           py::object fallback_warning) {
+          SetPythonFunctions({std::move(computation_from_module), std::move(user_computation),
+                              std::move(running_target), std::move(first_token),
+                              std::move(increment_counter), std::move(fallback_warning)});
+        });
   m.def("set_recording", &SetRecording);
   m.def("take_records", [] {
     std::vector<py::dict> out;
@@ -198,6 +209,83 @@ void BindLowering(py::module_& m) {
   m.def("clear_cache", [] { PlanCache::Get().Clear(); });
 }
 
+// Throws on a name that stands for nothing.
+template <class Enum>
+Enum Named(const char* what, const std::string& name,
+           std::optional<Enum> (*from_name)(const std::string&)) {
+  const std::optional<Enum> value = from_name(name);
+  if (!value) throw BadValue(std::string("no ") + what + " is called '" + name + "'");
+  return *value;
+}
+
+std::optional<Op> OpFromName(const std::string& text) {
+#define COLLECTIVE(Type, name) \
+  if (text == #name) return Op::k##Type;
+#include "lowering/collectives.def"
+#undef COLLECTIVE
+  return std::nullopt;
+}
+
+std::optional<Rule> RuleFromName(const std::string& name) {
+  for (const Rule rule : {Rule::kNative, Rule::kFallback}) {
+    if (name == Name(rule)) return rule;
+  }
+  return std::nullopt;
+}
+
+hlo::ElementType Type(int64_t number) {
+  const auto type = hlo::ElementTypeFromNumber(number);
+  if (!type) throw BadValue("no element type has the number " + std::to_string(number));
+  return *type;
+}
+
+void BindCapabilities(py::module_& m) {
+  m.def("set_forced_rule", [](const std::optional<std::string>& name) {
+    SetForcedRule(name ? std::optional(Named("rule", *name, &RuleFromName)) : std::nullopt);
+  });
+  m.def("choose", [](const std::string& op, const std::string& target_name, int64_t world_size,
+                     int64_t type, const std::optional<std::string>& reduce,
+                     const std::string& form, int64_t group_size) {
+    const Result<Target> target = ParseTarget(target_name, world_size);
+    if (!target.ok()) throw BadValue(target.status().message());
+    Query query{Named("op", op, &OpFromName), target.value(), Type(type), std::nullopt,
+                Named("form", form, &FormFromName), group_size};
+    if (reduce) query.reduce = Reduction{Named("kind", *reduce, &ReduceKindFromName)}.InstructionKind();
+    const Choice choice = Choose(query);
+    return std::tuple{Name(choice.rule), choice.why, choice.lists};
+  });
+  m.def("register_capability",
+        [](const std::string& device, const std::string& op, const std::vector<int64_t>& types,
+           const std::vector<std::string>& kinds, const std::vector<std::string>& forms,
+           bool native, const std::string& why) {
+          Registration entry{device, Named("op", op, &OpFromName), {}, {}, {}, native, why};
+          for (int64_t type : types) entry.types.push_back(Type(type));
+          for (const auto& kind : kinds) {
+            entry.kinds.push_back(Named("kind", kind, &ReduceKindFromName));
+          }
+          for (const auto& form : forms) entry.forms.push_back(Named("form", form, &FormFromName));
+          const int64_t handle = Register(entry);
+          PlanCache::Get().Clear();
+          return handle;
+        });
+  m.def("unregister_capability", [](int64_t handle) {
+    const bool was_there = Unregister(handle);
+    PlanCache::Get().Clear();
+    return was_there;
+  });
+  m.def("set_fallback", [](const std::string& name) {
+    SetPolicy(Named("policy", name, &PolicyFromName));
+  });
+  m.def("set_thread_fallback", [](const std::optional<std::string>& name) {
+    SetThreadPolicy(name ? std::optional(Named("policy", *name, &PolicyFromName)) : std::nullopt);
+  });
+  m.def("thread_fallback", []() -> std::optional<std::string> {
+    const auto policy = ThreadPolicy();
+    return policy ? std::optional(Name(*policy)) : std::nullopt;
+  });
+  m.def("fallback", [] { return Name(GetPolicy()); });
+}
+
 // lower_<name>(shapes, fields...) -> description with the module's bytes and text: what a call
 // would become on the current target, without tensors.
 template <class T>
@@ -211,12 +299,11 @@ py::dict LowerOnly(const std::vector<std::pair<int64_t, std::vector<int64_t>>>& 
   reader.Finish();
   std::vector<hlo::Shape> operands;
   for (const auto& [number, dims] : shapes) {
-    const auto type = hlo::ElementTypeFromNumber(number);
-    if (!type) throw BadValue("no element type has the number " + std::to_string(number));
+    const hlo::ElementType type = Type(number);
     for (int64_t dim : dims) {
       if (dim < 0) throw BadValue("a shape has a negative dimension");
     }
-    operands.push_back({*type, dims});
+    operands.push_back({type, dims});
   }
   const PlanPtr plan = PlanFor(node, operands);
   py::dict out = Describe(*plan);
@@ -303,6 +390,11 @@ PYBIND11_MODULE(_C, m) {
       "The ranks of a group do not make the same collective calls, or one of them never came.",
       PyExc_RuntimeError, nullptr);
   m.attr("RanksDisagree") = py::handle(ranks_disagree);
+  fallback_forbidden = PyErr_NewExceptionWithDoc(
+      "torch_xla_cc.FallbackForbidden",
+      "A collective would be lowered by its fallback, at a cost, and the policy is 'error'.",
+      PyExc_RuntimeError, nullptr);
+  m.attr("FallbackForbidden") = py::handle(fallback_forbidden);
   py::register_exception_translator([](std::exception_ptr error) {
     try {
       if (error) std::rethrow_exception(error);
@@ -312,6 +404,8 @@ PYBIND11_MODULE(_C, m) {
       SetPythonError();
     } catch (const RanksDisagree&) {
       SetPythonError();
+    } catch (const FallbackForbidden&) {
+      SetPythonError();
     }
   });
   if (PyModule_AddFunctions(m.ptr(), collectives) != 0) throw py::error_already_set();
@@ -319,6 +413,7 @@ PYBIND11_MODULE(_C, m) {
 #include "lowering/collectives.def"
 #undef COLLECTIVE
   BindLowering(m);
+  BindCapabilities(m);
   BindRanks(m);
   RegisterLibrary();
 }

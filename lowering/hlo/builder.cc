@@ -1,5 +1,7 @@
 #include "lowering/hlo/builder.h"
 
+#include <limits>
+
 namespace xla_cc::hlo {
 ResultType ResultType::Token() {
   ResultType type;
@@ -130,6 +132,59 @@ Value Computation::Transpose(const Value& x, const std::vector<int64_t>& permuta
   return {Add("transpose", shape, {x.id}, Dimensions(permutation)), shape};
 }
 
+Value Computation::Slice(const Value& x, int64_t dim, int64_t start, int64_t limit) {
+  if (start == 0 && limit == x.shape.dims[dim]) return x;
+  Shape shape = x.shape;
+  shape.dims[dim] = limit - start;
+  Attributes attributes{{}, ", slice={"};
+  for (int64_t d = 0; d < x.shape.rank(); ++d) {
+    const int64_t from = d == dim ? start : 0;
+    const int64_t to = d == dim ? limit : x.shape.dims[d];
+    attributes.proto.Sub(17, Message().Int(1, from).Int(2, to).Int(3, 1));
+    attributes.text +=
+        (d > 0 ? ", [" : "[") + std::to_string(from) + ":" + std::to_string(to) + "]";
+  }
+  attributes.text += "}";
+  return {Add("slice", shape, {x.id}, attributes), shape};
+}
+
+Value Computation::Concatenate(const Values& xs, int64_t dim) {
+  if (xs.size() == 1) return xs[0];
+  Shape shape = xs[0].shape;
+  shape.dims[dim] = 0;
+  std::vector<int64_t> ids;
+  for (const Value& x : xs) {
+    shape.dims[dim] += x.shape.dims[dim];
+    ids.push_back(x.id);
+  }
+  return {Add("concatenate", shape, ids, Dimensions({dim})), shape};
+}
+
+Value Computation::Pad(const Value& x, int64_t dim, int64_t zeros) {
+  if (zeros == 0) return x;
+  Shape shape = x.shape;
+  shape.dims[dim] += zeros;
+  Message config;
+  std::string text = ", padding=";
+  for (int64_t d = 0; d < x.shape.rank(); ++d) {
+    const int64_t high = d == dim ? zeros : 0;
+    config.Sub(1, Message().Int(2, high));
+    text += (d > 0 ? "x0_" : "0_") + std::to_string(high);
+  }
+  const Attributes attributes{Message().Sub(21, config), text};
+  return {Add("pad", shape, {x.id, Scalar(x.shape.type, 0).id}, attributes), shape};
+}
+
+Value Computation::Iota(const Shape& shape, int64_t dim) {
+  return {Add("iota", shape, {}, Dimensions({dim})), shape};
+}
+
+Value Computation::Compare(const std::string& direction, const Value& a, const Value& b) {
+  const Shape shape{ElementType::kPred, a.shape.dims};
+  const Attributes attributes{Message().Bytes(63, direction), ", direction=" + direction};
+  return {Add("compare", shape, {a.id, b.id}, attributes), shape};
+}
+
 Value Computation::DynamicSlice(const Value& x, const Values& starts,
                                 const std::vector<int64_t>& sizes) {
   std::vector<int64_t> operands{x.id};
@@ -180,6 +235,29 @@ Value Computation::Scalar(ElementType type, double value) {
     literal.PackedRaw<float>(8, {static_cast<float>(value)});
   }
   return Convert(Constant(shape, literal, ToString(value)), type);
+}
+
+Value Computation::Extreme(ElementType type, bool largest) {
+  const int bits = Bits(type);
+  switch (Class(type)) {
+    case TypeClass::kBool:
+      return Scalar(type, largest);
+    case TypeClass::kUnsigned:
+      // All bits of a signed one, taken for unsigned: no literal of 64 unsigned bits is needed.
+      return largest ? Unary("not", Scalar(type, 0)) : Scalar(type, 0);
+    case TypeClass::kSigned: {
+      const int64_t top = std::numeric_limits<int64_t>::max() >> (64 - bits);
+      const Shape shape{ElementType::kS64, {}};
+      Message literal;
+      literal.Sub(1, shape.ToProto()).Packed(5, {largest ? top : -top - 1});
+      const std::string text = std::to_string(largest ? top : -top - 1);
+      return Convert(Constant(shape, literal, text), type);
+    }
+    default: {
+      const double infinite = std::numeric_limits<double>::infinity();
+      return Scalar(type, largest ? infinite : -infinite);
+    }
+  }
 }
 
 Value Computation::Table(const std::vector<int64_t>& values) {

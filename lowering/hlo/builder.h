@@ -80,6 +80,14 @@ class Computation {
   Value Broadcast(const Value& x, const Shape& shape, const std::vector<int64_t>& dims);
   Value Reshape(const Value& x, std::vector<int64_t> dims);
   Value Transpose(const Value& x, const std::vector<int64_t>& permutation);
+  // [start, limit) of one dimension.
+  Value Slice(const Value& x, int64_t dim, int64_t start, int64_t limit);
+  Value Concatenate(const Values& xs, int64_t dim);
+  // So many zeros behind the operand in one dimension.
+  Value Pad(const Value& x, int64_t dim, int64_t zeros);
+  // Each element's index in that dimension.
+  Value Iota(const Shape& shape, int64_t dim);
+  Value Compare(const std::string& direction, const Value& a, const Value& b);  // LT, EQ, ...
   Value DynamicSlice(const Value& x, const Values& starts, const std::vector<int64_t>& sizes);
   Value DynamicUpdateSlice(const Value& x, const Value& update, const Values& starts);
   // Reduces one dimension with a reducer made by Module::Reducer.
@@ -87,6 +95,11 @@ class Computation {
   Value ReplicaId();
   // A scalar, or a one-dimensional table of 32 bit numbers.
   Value Scalar(ElementType type, double value);
+  // The largest value of a type, or the least; infinite for floats.
+  Value Extreme(ElementType type, bool largest);
+  // x of that shape, everywhere.
+  Value Fill(const Value& scalar, const Shape& shape) { return Broadcast(scalar, shape, {}); }
+  Value Zeros(const Shape& shape) { return Fill(Scalar(shape.type, 0), shape); }
   Value Table(const std::vector<int64_t>& values);
   Value Element(int64_t tuple, int64_t index, const Shape& shape);
   // What the computation returns; one value stands alone, several make a tuple.

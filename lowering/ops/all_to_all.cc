@@ -1,7 +1,10 @@
 #include "lowering/ops/all_to_all.h"
 
+#include <optional>
+
+#include "lowering/bits.h"
+#include "lowering/decompose.h"
 #include "lowering/lower.h"
-#include "lowering/ops/all_gather.h"
 
 namespace xla_cc {
 
@@ -14,7 +17,6 @@ using hlo::Values;
 Status AllToAll::Verify(const Call& call) {
   XLA_CC_RETURN_IF_ERROR(RequireOperands(kName, call));
   XLA_CC_RETURN_IF_ERROR(groups.Resolve(kName, call.world_size()));
-  XLA_CC_RETURN_IF_ERROR(groups.RequireUniform(kName));
   XLA_CC_RETURN_IF_ERROR(
       ResolveAxis(kName, "split_dim", call, /*scalars_as_vectors=*/false, &split_dim));
   XLA_CC_RETURN_IF_ERROR(
@@ -50,31 +52,154 @@ Value ConcatenateBlocks(Computation& c, const Value& blocks, int64_t axis, int64
   return c.Reshape(moved, dims);
 }
 
+// What came along `split_dim`, concatenated along `concat_dim` instead.
+Value Rearrange(Computation& c, const Value& exchanged, int64_t split_dim, int64_t concat_dim,
+                int64_t members) {
+  if (split_dim == concat_dim) return exchanged;
+  std::vector<int64_t> blocks = exchanged.shape.dims;
+  blocks[split_dim] /= members;
+  blocks.insert(blocks.begin() + split_dim, members);
+  return ConcatenateBlocks(c, c.Reshape(exchanged, blocks), split_dim, concat_dim);
+}
+
 }  // namespace
 
 Values AllToAll::LowerNative(Emitter& e, const Values& xs) const {
   Computation& c = e.c();
   const Value exchanged = e.AllToAll(xs[0], split_dim, groups);
-  if (split_dim == concat_dim) return {exchanged};
-  std::vector<int64_t> blocks = exchanged.shape.dims;
-  blocks[split_dim] /= groups.Size(e.world_size());
-  blocks.insert(blocks.begin() + split_dim, groups.Size(e.world_size()));
-  return {ConcatenateBlocks(c, c.Reshape(exchanged, blocks), split_dim, concat_dim)};
+  return {Rearrange(c, exchanged, split_dim, concat_dim, groups.Size(e.world_size()))};
+}
+
+namespace {
+
+// The exchange itself: cut and concatenated along `dim`. The rest is local.
+Value Exchange(Emitter& e, const Value& x, int64_t dim, const Groups& groups) {
+  return Lower(AllToAll{dim, dim, {}, groups}, e, {x})[0];
 }
 
 // all_to_all = all_gather ; slice of this rank's block of every member.
+Value ByGather(const AllToAll& op, Emitter& e, const Value& x) {
+  Computation& c = e.c();
+  const int64_t dim = op.split_dim;
+  std::vector<int64_t> stacked = x.shape.dims;
+  stacked.insert(stacked.begin(), 1);
+  const Value gathered = Lower(AllGather{0, op.groups}, e, {c.Reshape(x, stacked)})[0];
+  const int64_t size = x.shape.dims[dim] / op.groups.Size(e.world_size());
+  std::vector<int64_t> offsets = op.groups.Positions(e.world_size());
+  for (int64_t& offset : offsets) offset *= size;
+  return ConcatenateBlocks(c, BlockByRank(c, gathered, dim + 1, size, offsets), 0, dim);
+}
+
+// all_to_all = a round of exchanges with each other member, block by block.
+Value ByRounds(const AllToAll& op, Emitter& e, const Value& x) {
+  Computation& c = e.c();
+  const int64_t dim = op.split_dim;
+  const Groups& groups = op.groups;
+  const int64_t world_size = e.world_size();
+  const int64_t size = x.shape.dims[dim] / groups.Size(world_size);
+  const auto at = [size](std::vector<int64_t> positions) {
+    for (int64_t& position : positions) position *= size;
+    return positions;
+  };
+  Value result = c.Zeros(x.shape);
+  for (const Round& round : Rounds(groups, world_size)) {
+    const std::vector<int64_t> offsets = at(round.partners);
+    const Value sent = BlockByRank(c, x, dim, size, offsets);
+    const Value received = Lower(CollectivePermute{round.pairs}, e, {sent})[0];
+    result = WithBlockByRank(c, result, received, dim, offsets);
+  }
+  // Last, since rounds without a partner wrote zeros here.
+  const std::vector<int64_t> own = at(groups.Positions(world_size));
+  const Value kept =
+      KeepByRank(c, BlockByRank(c, x, dim, size, own), groups.Sizes(world_size));
+  return WithBlockByRank(c, result, kept, dim, own);
+}
+
+// Rows and columns of each group, as square as can be; none if its size is a prime.
+std::optional<std::pair<Groups, Groups>> Grid(const Groups& groups, int64_t world_size) {
+  const int64_t members = groups.Size(world_size);
+  int64_t a = 1;
+  for (int64_t i = 2; i * i <= members; ++i) {
+    if (members % i == 0) a = i;
+  }
+  if (a == 1) return std::nullopt;
+  const int64_t b = members / a;
+  std::vector<std::vector<int64_t>> rows;
+  std::vector<std::vector<int64_t>> columns;
+  for (const auto& group : groups.Expanded(world_size)) {
+    for (int64_t i = 0; i < a; ++i) {
+      rows.emplace_back(group.begin() + i * b, group.begin() + (i + 1) * b);
+    }
+    for (int64_t j = 0; j < b; ++j) {
+      columns.emplace_back();
+      for (int64_t i = 0; i < a; ++i) columns.back().push_back(group[i * b + j]);
+    }
+  }
+  return std::pair{Groups(rows), Groups(columns)};
+}
+
+// all_to_all of a x b members = all_to_all in rows of b ; all_to_all in columns of a.
+Value InTwoStages(const AllToAll& op, Emitter& e, const Value& x) {
+  Computation& c = e.c();
+  const int64_t dim = op.split_dim;
+  const auto [rows, columns] = *Grid(op.groups, e.world_size());
+  const int64_t a = columns.Size(e.world_size());
+  const int64_t b = rows.Size(e.world_size());
+  std::vector<int64_t> grid = x.shape.dims;
+  grid[dim] /= a * b;
+  grid.insert(grid.begin() + dim, {a, b});
+  // Blocks are for member (i, j), at [i, j]. In its row, a member gives each the blocks for column
+  // j of all rows; what it has then, from [j] of its row for (i, own column), goes down the column.
+  const Value by_column = Exchange(e, c.Reshape(x, grid), dim + 1, rows);
+  return c.Reshape(Exchange(e, by_column, dim, columns), x.shape.dims);
+}
+
+}  // namespace
+
 Values AllToAll::LowerFallback(Emitter& e, const Values& xs) const {
   Computation& c = e.c();
-  std::vector<int64_t> stacked = xs[0].shape.dims;
-  stacked.insert(stacked.begin(), 1);
-  const Value gathered = Lower(AllGather{0, groups}, e, {c.Reshape(xs[0], stacked)})[0];
-  std::vector<int64_t> sizes = gathered.shape.dims;
-  sizes[split_dim + 1] /= groups.Size(e.world_size());
-  std::vector<int64_t> offsets = groups.Positions(e.world_size());
-  for (int64_t& offset : offsets) offset *= sizes[split_dim + 1];
-  Values starts(sizes.size(), c.Scalar(ElementType::kS32, 0));
-  starts[split_dim + 1] = ByRank(c, offsets);
-  return {ConcatenateBlocks(c, c.DynamicSlice(gathered, starts, sizes), 0, concat_dim)};
+  const int64_t world_size = e.world_size();
+  const Value& x = xs[0];
+  const ElementType type = x.shape.type;
+  if (split_dim != concat_dim) {
+    const Values exchanged = AllToAll{split_dim, split_dim, {}, groups}.LowerFallback(e, {x});
+    if (exchanged.empty()) return {};
+    return {Rearrange(c, exchanged[0], split_dim, concat_dim, groups.Size(world_size))};
+  }
+  const int64_t dim = split_dim;
+  // all_to_all of a type = that of its bits.
+  if (!Takes(AllToAll{dim, dim, {}, {}}, e, type) &&
+      Takes(AllToAll{dim, dim, {}, {}}, e, BitsType(type))) {
+    return {MapBits(c, x, [&](const Value& bits) { return Exchange(e, bits, dim, groups); })};
+  }
+  // all_to_all in another order = reordering ; all_to_all in rank order ; reordering.
+  const Groups sorted = groups.Sorted();
+  if (groups.Uniform() && !groups.Ascending() && Takes(AllToAll{dim, dim, {}, sorted}, e, type)) {
+    const Value in_order = ReorderBlocks(c, x, dim, ToRankOrder(groups, world_size));
+    return {ReorderBlocks(c, Exchange(e, in_order, dim, sorted), dim,
+                          ToGroupOrder(groups, world_size))};
+  }
+  // all_to_all without some ranks = all_to_all with them in groups of their own ; zeros there.
+  const auto completed = groups.Completed(world_size);
+  if (!e.target().RanksAreThreads() && !groups.Covers(world_size) && completed &&
+      Takes(AllToAll{dim, dim, {}, *completed}, e, type)) {
+    return {KeepByRank(c, Exchange(e, x, dim, *completed), groups.Sizes(world_size))};
+  }
+  using Way = Value (*)(const AllToAll&, Emitter&, const Value&);
+  std::vector<Way> ways = {&ByGather};
+  const bool uniform = groups.Uniform() && groups.Covers(world_size);
+  if (const auto grid = uniform ? Grid(groups, world_size) : std::nullopt;
+      grid && Takes(AllToAll{dim, dim, {}, grid->first}, e, type) &&
+      Takes(AllToAll{dim, dim, {}, grid->second}, e, type)) {
+    ways.push_back(&InTwoStages);
+  }
+  // Ranks on threads meet those of their group only: there a round must have no idle member.
+  const int64_t members = groups.Size(world_size);
+  const bool paired = e.target().RanksAreThreads() && uniform && members % 2 == 0;
+  if (members <= kMostSteps && (paired || Takes(CollectivePermute{{{0, 0}}}, e, type))) {
+    ways.push_back(&ByRounds);
+  }
+  return e.Cheapest(Candidates(*this, ways), {x});
 }
 
 }  // namespace xla_cc

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "lowering/bits.h"
+#include "lowering/decompose.h"
 #include "lowering/lower.h"
-#include "lowering/ops/all_reduce.h"
 
 namespace xla_cc {
 
@@ -20,6 +20,11 @@ Status CollectiveBroadcast::Verify(const Call& call) {
     return Refuse({"B1", kName, "root", std::to_string(root),
                    "a rank of the world, 0 to " + std::to_string(call.world_size() - 1),
                    "Name the rank that has the values"});
+  }
+  if (groups.Sizes(call.world_size())[root] == 0) {
+    return Refuse({"B2", kName, "root", std::to_string(root),
+                   "in a group, and " + groups.ToString() + " leaves it out",
+                   "Name a rank of a group"});
   }
   const int64_t position = groups.Positions(call.world_size())[root];
   for (const auto& group : groups.list()) {
@@ -46,14 +51,15 @@ Values CollectiveBroadcast::LowerNative(Emitter& e, const Values& xs) const {
 
 // collective_broadcast = all_reduce of the root's bits and everybody else's zeros.
 Values CollectiveBroadcast::LowerFallback(Emitter& e, const Values& xs) const {
-  std::vector<int64_t> is_root = groups.Positions(e.world_size());
-  for (int64_t& position : is_root) position = position == root;
+  const std::vector<int64_t> positions = groups.Positions(e.world_size());
+  const std::vector<int64_t> sizes = groups.Sizes(e.world_size());
+  // A rank in no group keeps what it has.
+  std::vector<int64_t> keeps(positions.size());
+  for (size_t rank = 0; rank < keeps.size(); ++rank) {
+    keeps[rank] = positions[rank] == root || sizes[rank] == 0;
+  }
   return {MapBits(e.c(), xs[0], [&](const Value& bits) {
-    Computation& c = e.c();
-    const Value root_here = c.Convert(ByRank(c, is_root), ElementType::kPred);
-    const Value zeros = c.Broadcast(c.Scalar(bits.shape.type, 0), bits.shape, {});
-    const Value mask = c.Broadcast(root_here, {ElementType::kPred, bits.shape.dims}, {});
-    return Lower(AllReduce{{}, groups}, e, {c.Select(mask, bits, zeros)})[0];
+    return Lower(AllReduce{{}, groups}, e, {KeepByRank(e.c(), bits, keeps)})[0];
   })};
 }
 

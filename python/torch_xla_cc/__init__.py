@@ -27,11 +27,12 @@ except ImportError as error:
         "it with `make build` or `pip install -e .`"
     ) from error
 
-from torch_xla_cc import _runtime, xla_model
-from torch_xla_cc._C import RanksDisagree
+from torch_xla_cc import _policy, _runtime, capabilities, xla_model
+from torch_xla_cc._C import FallbackForbidden, RanksDisagree
 from torch_xla_cc._channels import Channel
 from torch_xla_cc._install import install, installed, uninstall
 from torch_xla_cc._launch import RankFailed, launch
+from torch_xla_cc._policy import FallbackWarning, fallback
 from torch_xla_cc._recording import Call, record
 from torch_xla_cc._targets import lowering_for
 from torch_xla_cc._versions import UnsupportedVersion
@@ -44,7 +45,10 @@ _C.set_python_functions(
     _runtime.XLAC._xla_user_computation,
     _runtime.running_target,
     _runtime.first_token,
+    _runtime.XLAC._xla_increment_counter,
+    FallbackWarning,
 )
+_C.set_fallback(_policy.from_environment())
 
 __version__ = "0.1.0"
 
@@ -62,9 +66,13 @@ set_debug(_os.environ.get("TORCH_XLA_CC_DEBUG", "0") == "1")
 __all__ = [
     "Call",
     "Channel",
+    "FallbackForbidden",
+    "FallbackWarning",
     "RankFailed",
     "RanksDisagree",
     "UnsupportedVersion",
+    "capabilities",
+    "fallback",
     "install",
     "installed",
     "launch",

@@ -21,6 +21,7 @@ from torch_xla_cc import _C, _channels
 from torch_xla_cc._buckets import bucketized
 from torch_xla_cc._channels import Channel
 from torch_xla_cc._operators import Tensors, compiling, operator
+from torch_xla_cc._policy import fallback as _fallback
 
 REDUCE_SUM = "sum"
 REDUCE_MUL = "mul"
@@ -79,6 +80,7 @@ def all_reduce(
     pin_layout: bool = True,
     *,
     factor: float = 1.0,
+    fallback: str | None = None,
 ) -> Tensors:
     """Reduce over the ranks of each group; every rank gets the result.
 
@@ -86,9 +88,13 @@ def all_reduce(
       reduce_type: one of the REDUCE_ constants.
       inputs: a tensor, whose reduction is returned; or a list, which is reduced in place.
       scale: multiplies the result.
-      groups: lists of ranks, each rank in one; None for all ranks together.
+      groups: lists of ranks; None for all ranks together. A rank in none keeps what it has.
       factor: multiplies each rank's operand first; for REDUCE_PREMULTIPLIED_SUM.
+      fallback: "allow", "warn" or "error" for this call, over torch_xla_cc.fallback().
     """
+    if fallback is not None:
+        with _fallback(fallback):
+            return all_reduce(reduce_type, inputs, scale, groups, factor=factor)
     if compiling():
         results = operator("all_reduce", inputs, reduce_type, scale, factor, groups or [])
     elif isinstance(inputs, torch.Tensor):
@@ -108,15 +114,22 @@ def all_gather(
     pin_layout: bool = True,
     channel_id: int | None = None,
     use_global_device_ids: bool | None = None,
+    *,
+    fallback: str | None = None,
 ) -> Tensors:
     """Concatenate the ranks' values along `dim`, in the order of the group.
 
     Args:
       value: a tensor, or a list of them, which travel in one instruction.
       dim: the dimension to gather along; negative ones count from the end.
-      groups: lists of ranks, each rank in one, all of one size; None for all ranks together.
+      groups: lists of ranks; None for all ranks together. See docs/spec.md for groups of several
+        sizes, and for ranks in none.
       output: where to put the result: a tensor, or a list if `value` is one.
+      fallback: "allow", "warn" or "error" for this call, over torch_xla_cc.fallback().
     """
+    if fallback is not None:
+        with _fallback(fallback):
+            return all_gather(value, dim, groups, output)
     if compiling():
         results = operator("all_gather", value, dim, groups or [])
     elif isinstance(value, (list, tuple)) and not value:
@@ -139,6 +152,7 @@ def reduce_scatter(
     use_global_device_ids: bool | None = None,
     *,
     factor: float = 1.0,
+    fallback: str | None = None,
 ) -> Tensors:
     """Reduce over the ranks of each group; every rank gets its block of `scatter_dim`.
 
@@ -148,10 +162,17 @@ def reduce_scatter(
       scale: multiplies the result.
       scatter_dim: the dimension that is cut; its size must divide by the ranks of a group.
       shard_count: the number of ranks of a group, if it is to be checked.
-      groups: lists of ranks, each rank in one, all of one size; None for all ranks together.
+      groups: lists of ranks; None for all ranks together. See docs/spec.md for groups of several
+        sizes, and for ranks in none.
       output: where to put the result: a tensor, or a list if `input` is one.
       factor: multiplies each rank's operand first; for REDUCE_PREMULTIPLIED_SUM.
+      fallback: "allow", "warn" or "error" for this call, over torch_xla_cc.fallback().
     """
+    if fallback is not None:
+        with _fallback(fallback):
+            return reduce_scatter(
+                reduce_type, input, scale, scatter_dim, shard_count, groups, output, factor=factor
+            )
     fields = (reduce_type, scale, factor, scatter_dim, shard_count)
     if compiling():
         results = operator("reduce_scatter", input, *fields, groups or [])
@@ -210,6 +231,8 @@ def all_to_all(
     split_count: int | None = None,
     groups: Groups = None,
     pin_layout: bool = True,
+    *,
+    fallback: str | None = None,
 ) -> Tensors:
     """Cut along `split_dimension`, send block i to member i, concatenate along `concat_dimension`.
 
@@ -218,21 +241,32 @@ def all_to_all(
       split_dimension: its size must divide by the ranks of a group.
       concat_dimension: may be the same.
       split_count: the number of ranks of a group, if it is to be checked.
-      groups: lists of ranks, each rank in one, all of one size; None for all ranks together.
+      groups: lists of ranks; None for all ranks together. See docs/spec.md for groups of several
+        sizes, and for ranks in none.
+      fallback: "allow", "warn" or "error" for this call, over torch_xla_cc.fallback().
     """
+    if fallback is not None:
+        with _fallback(fallback):
+            return all_to_all(value, split_dimension, concat_dimension, split_count, groups)
     fields = (split_dimension, concat_dimension, split_count)
     if compiling():
         return operator("all_to_all", value, *fields, groups or [])  # type: ignore[no-any-return]
     return _C.all_to_all(value, *fields, groups)  # type: ignore[no-any-return]
 
 
-def collective_permute(value: Tensors, pairs: Sequence[Sequence[int]]) -> Tensors:
+def collective_permute(
+    value: Tensors, pairs: Sequence[Sequence[int]], *, fallback: str | None = None
+) -> Tensors:
     """Send the value of each pair's source to its target; a rank that is no target gets zeros.
 
     Args:
       value: a tensor, or a list of them.
       pairs: (source, target) ranks; each rank at most once as source and once as target.
+      fallback: "allow", "warn" or "error" for this call, over torch_xla_cc.fallback().
     """
+    if fallback is not None:
+        with _fallback(fallback):
+            return collective_permute(value, pairs)
     if compiling():
         return operator("collective_permute", value, [list(p) for p in pairs])  # type: ignore[no-any-return]
     return _C.collective_permute(value, pairs)  # type: ignore[no-any-return]
@@ -243,6 +277,8 @@ def collective_broadcast(
     root_ordinal: int = 0,
     groups: Groups = None,
     pin_layout: bool = True,
+    *,
+    fallback: str | None = None,
 ) -> None:
     """Overwrite the tensors, in place, with those of the root.
 
@@ -250,8 +286,13 @@ def collective_broadcast(
       tensors: the tensors.
       root_ordinal: the rank that has the values. With several groups, each gets those of its member
         at the same position as this rank has in its own.
-      groups: lists of ranks, each rank in one; None for all ranks together.
+      groups: lists of ranks; None for all ranks together. A rank in none keeps what it has.
+      fallback: "allow", "warn" or "error" for this call, over torch_xla_cc.fallback().
     """
+    if fallback is not None:
+        with _fallback(fallback):
+            collective_broadcast(tensors, root_ordinal, groups)
+        return
     if not isinstance(tensors, (list, tuple)):
         raise TypeError(
             f"collective_broadcast: tensors is {type(tensors).__name__}, but it must be a list"
@@ -265,7 +306,9 @@ def collective_broadcast(
     _write("collective_broadcast", tensors, results)
 
 
-def send(value: torch.Tensor, channel_id: int | Channel) -> torch.Tensor:
+def send(
+    value: torch.Tensor, channel_id: int | Channel, *, fallback: str | None = None
+) -> torch.Tensor:
     """Send a tensor through a channel; returns it.
 
     Args:
@@ -273,7 +316,11 @@ def send(value: torch.Tensor, channel_id: int | Channel) -> torch.Tensor:
       channel_id: a Channel, which names its ranks: every rank calls send and then recv on it, and
         the two are one instruction. Or a bare id, between CPU devices only: the rank that calls
         send and the rank that calls recv with the same id are partners, through the host.
+      fallback: "allow", "warn" or "error" for this call, over torch_xla_cc.fallback().
     """
+    if fallback is not None:
+        with _fallback(fallback):
+            return send(value, channel_id)
     return _channels.send(value, channel_id)
 
 
@@ -281,6 +328,8 @@ def recv(
     output: torch.Tensor | Sequence[int],
     channel_id: int | Channel,
     dtype: torch.dtype = torch.float32,
+    *,
+    fallback: str | None = None,
 ) -> torch.Tensor:
     """Receive a tensor from a channel; returns it. On a rank that is no target, zeros.
 
@@ -288,7 +337,11 @@ def recv(
       output: the shape, or a tensor of the shape, dtype and device to receive.
       channel_id: as of send.
       dtype: the dtype, if only a shape is given.
+      fallback: "allow", "warn" or "error" for this call, over torch_xla_cc.fallback().
     """
+    if fallback is not None:
+        with _fallback(fallback):
+            return recv(output, channel_id, dtype)
     if not isinstance(output, torch.Tensor):
         output = _channels.place(output, dtype)
     return _channels.recv(output, channel_id)

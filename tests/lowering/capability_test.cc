@@ -1,4 +1,6 @@
-// The capability table: what was measured with the real compilers, written down a second time.
+// How the capability table is asked. What stands in it was measured, and is held against the
+// compilers by tests/compilers/test_capabilities.py; here are only cells that no new measurement is
+// likely to change.
 #include "lowering/capability.h"
 
 #include "tests/lowering/testing.h"
@@ -8,158 +10,146 @@ namespace {
 
 using hlo::ElementType;
 
-constexpr Rule kNative = Rule::kNative;
-constexpr Rule kFallback = Rule::kFallback;
-constexpr Rule kRefused = Rule::kRefused;
+constexpr ElementType kF32 = ElementType::kF32;
 
-// Data movement by device: it depends on the element type only where TPUs lack c128 altogether.
-struct Movement {
-  DeviceKind kind;
-  Op op;
-  Rule equal_groups;
-  Rule unequal_groups;
+Rule RuleOf(Op op, const Target& target, ElementType type = kF32,
+            std::optional<ReduceKind> reduce = std::nullopt, Form form = Form::kWorld) {
+  return Choose({op, target, type, reduce, form, target.world_size}).rule;
+}
+
+TEST(Capability, WhatTheMainDevicesTake) {
+  for (const Target& target : {Cpu4(), Tpu8(), Gpu8()}) {
+    EXPECT_EQ(RuleOf(Op::kAllGather, target), Rule::kNative) << target.name;
+    EXPECT_EQ(RuleOf(Op::kAllReduce, target, kF32, ReduceKind::kSum), Rule::kNative);
+    EXPECT_EQ(RuleOf(Op::kReduceScatter, target, kF32, ReduceKind::kSum), Rule::kNative);
+    const Rule moves = target.kind == DeviceKind::kCpu ? Rule::kFallback : Rule::kNative;
+    EXPECT_EQ(RuleOf(Op::kAllToAll, target), moves) << target.name;
+    EXPECT_EQ(RuleOf(Op::kCollectivePermute, target, kF32, {}, Form::kRing), moves);
+    const Rule broadcasts = target.kind == DeviceKind::kGpu ? Rule::kNative : Rule::kFallback;
+    EXPECT_EQ(RuleOf(Op::kCollectiveBroadcast, target), broadcasts) << target.name;
+  }
+}
+
+TEST(Capability, UnknownKindsAreNative) {
+  for (const char* name : {"neuron", "abacus:big"}) {
+    const Target target = TargetOf(name, 8);
+    for (const Op op : kAllOps) {
+      for (const ElementType type : kAllTypes) {
+        EXPECT_EQ(RuleOf(op, target, type, ReduceKind::kSum, Form::kUnequal), Rule::kNative);
+      }
+    }
+  }
+}
+
+TEST(Capability, UnknownGenerationsGetWhatAllOfTheirKindTake) {
+  for (const char* name : {"tpu", "tpu:v99"}) {
+    const Target target = TargetOf(name, 8);
+    EXPECT_EQ(target.kind, DeviceKind::kTpu);
+    for (const Op op : kAllOps) {
+      for (const ElementType type : kAllTypes) {
+        for (const Form form : {Form::kWorld, Form::kEqual, Form::kUnequal, Form::kScrambled}) {
+          bool all = true;
+          for (const char* generation : {"tpu:v4", "tpu:v5e", "tpu:v5p", "tpu:v6e"}) {
+            const Target known = TargetOf(generation, 8);
+            all = all && RuleOf(op, known, type, ReduceKind::kSum, form) == Rule::kNative;
+          }
+          const bool native = RuleOf(op, target, type, ReduceKind::kSum, form) == Rule::kNative;
+          EXPECT_EQ(native, all) << Name(op) << " " << hlo::Name(type) << " " << Name(form);
+        }
+      }
+    }
+  }
+}
+
+TEST(Capability, AllToAllOverManyV5eChips) {
+  const auto large = [](const char* name, int64_t world, Form form, int64_t group) {
+    return Choose({Op::kAllToAll, TargetOf(name, world), kF32, std::nullopt, form, group}).rule;
+  };
+  EXPECT_EQ(large("tpu:v5e:8x8", 64, Form::kWorld, 64), Rule::kNative);
+  EXPECT_EQ(large("tpu:v5e:16x16", 256, Form::kWorld, 256), Rule::kFallback);
+  EXPECT_EQ(large("tpu:v5e:16x16", 256, Form::kEqual, 16), Rule::kNative);
+  EXPECT_EQ(large("tpu:v5e:16x32", 512, Form::kEqual, 256), Rule::kFallback)
+      << "a group of 256 is as large as a world of 256";
+  EXPECT_EQ(large("tpu:v6e:16x16", 256, Form::kWorld, 256), Rule::kNative);
+}
+
+TEST(Capability, TypesThatNoProgramTakesAreRefused) {
+  for (const Op op : kAllOps) {
+    EXPECT_EQ(RuleOf(op, Tpu8(), ElementType::kC128, ReduceKind::kSum), Rule::kRefused);
+    EXPECT_NE(RuleOf(op, Cpu4(), ElementType::kC128, ReduceKind::kSum), Rule::kRefused);
+  }
+}
+
+TEST(Capability, Lists) {
+  const auto lists = [](Op op, const Target& target) {
+    return Choose({op, target, kF32, ReduceKind::kSum, Form::kWorld, target.world_size}).lists;
+  };
+  EXPECT_TRUE(lists(Op::kAllGather, Cpu4()));
+  EXPECT_FALSE(lists(Op::kAllReduce, Cpu4())) << "refused with a channel, which it needs there";
+  EXPECT_FALSE(lists(Op::kReduceScatter, Tpu8())) << "the compiler crashes on it";
+  EXPECT_TRUE(lists(Op::kReduceScatter, Gpu8()));
+  EXPECT_FALSE(lists(Op::kAllToAll, Gpu8())) << "several operands would mean the tuple form";
+}
+
+class Registered {
+ public:
+  explicit Registered(const Registration& registration) : handle_(Register(registration)) {}
+  ~Registered() { EXPECT_TRUE(Unregister(handle_)); }
+
+ private:
+  int64_t handle_;
 };
 
-TEST(Capability, DataMovement) {
-  const Movement expected[] = {
-      {DeviceKind::kCpu, Op::kAllGather, kNative, kNative},
-      {DeviceKind::kCpu, Op::kCollectivePermute, kFallback, kFallback},
-      {DeviceKind::kCpu, Op::kAllToAll, kFallback, kFallback},
-      {DeviceKind::kCpu, Op::kCollectiveBroadcast, kFallback, kFallback},
-      {DeviceKind::kCpu, Op::kSend, kFallback, kFallback},
-      {DeviceKind::kCpu, Op::kRecv, kFallback, kFallback},
-      {DeviceKind::kTpu, Op::kAllGather, kNative, kNative},
-      {DeviceKind::kTpu, Op::kCollectivePermute, kNative, kNative},
-      {DeviceKind::kTpu, Op::kAllToAll, kNative, kNative},
-      {DeviceKind::kTpu, Op::kCollectiveBroadcast, kFallback, kFallback},
-      {DeviceKind::kTpu, Op::kSend, kFallback, kFallback},
-      {DeviceKind::kTpu, Op::kRecv, kFallback, kFallback},
-      {DeviceKind::kGpu, Op::kAllGather, kNative, kNative},
-      {DeviceKind::kGpu, Op::kCollectivePermute, kNative, kNative},
-      {DeviceKind::kGpu, Op::kAllToAll, kNative, kNative},
-      {DeviceKind::kGpu, Op::kCollectiveBroadcast, kNative, kFallback},
-      {DeviceKind::kGpu, Op::kSend, kNative, kNative},
-      {DeviceKind::kGpu, Op::kRecv, kNative, kNative},
-  };
-  for (const Movement& row : expected) {
-    for (const ElementType type : kAllTypes) {
-      const bool transfer = row.op == Op::kSend || row.op == Op::kRecv;
-      if (row.kind == DeviceKind::kTpu && type == ElementType::kC128 && !transfer) {
-        EXPECT_EQ(Choose({row.op, row.kind, type, {}, true}).rule, kRefused);
-        continue;
-      }
-      const std::string where = Name(row.op) + " on " + std::to_string(static_cast<int>(row.kind));
-      EXPECT_EQ(Choose({row.op, row.kind, type, {}, true}).rule, row.equal_groups) << where;
-      if (row.op == Op::kCollectiveBroadcast) {  // the others refuse unequal groups (G2)
-        EXPECT_EQ(Choose({row.op, row.kind, type, {}, false}).rule, row.unequal_groups) << where;
-      }
-    }
+TEST(Capability, ApplicationsOverride) {
+  const Target neuron = TargetOf("neuron:trn2", 8);
+  {
+    const Registered off({"neuron", Op::kAllToAll, {}, {}, {}, false, "ours cannot"});
+    EXPECT_EQ(RuleOf(Op::kAllToAll, neuron), Rule::kFallback);
+    EXPECT_EQ(Choose({Op::kAllToAll, neuron, kF32, std::nullopt}).why, "ours cannot");
+    EXPECT_EQ(RuleOf(Op::kAllGather, neuron), Rule::kNative);
+    EXPECT_EQ(RuleOf(Op::kAllToAll, Tpu8()), Rule::kNative);
+    const Registered on({"neuron:trn2", Op::kAllToAll, {kF32}, {}, {}, true, ""});
+    EXPECT_EQ(RuleOf(Op::kAllToAll, neuron), Rule::kNative) << "the last one counts";
+    EXPECT_EQ(RuleOf(Op::kAllToAll, neuron, ElementType::kS8), Rule::kFallback);
+    EXPECT_EQ(RuleOf(Op::kAllToAll, TargetOf("neuron:inf2", 8)), Rule::kFallback);
   }
+  EXPECT_EQ(RuleOf(Op::kAllToAll, neuron), Rule::kNative);
+  const Registered max({"tpu:v5e", Op::kAllReduce, {}, {ReduceKind::kMax}, {Form::kEqual}, false,
+                        "a bug"});
+  EXPECT_EQ(RuleOf(Op::kAllReduce, Tpu8(), kF32, ReduceKind::kMax, Form::kEqual), Rule::kFallback);
+  EXPECT_EQ(RuleOf(Op::kAllReduce, Tpu8(), kF32, ReduceKind::kMax), Rule::kNative);
+  EXPECT_EQ(RuleOf(Op::kAllReduce, Tpu8(), kF32, ReduceKind::kSum, Form::kEqual), Rule::kNative);
 }
 
-bool IsWide(ElementType type) {
-  return hlo::Bits(type) >= 64;  // what TPUs split in halves
+TEST(Capability, UnregisteringTwice) {
+  const int64_t handle = Register({"cpu", Op::kSend, {}, {}, {}, true, ""});
+  EXPECT_TRUE(Unregister(handle));
+  EXPECT_FALSE(Unregister(handle));
 }
 
-bool IsBitwise(ReduceKind kind) {
-  return kind == ReduceKind::kAnd || kind == ReduceKind::kOr || kind == ReduceKind::kXor;
+TEST(Forms, OfGroups) {
+  EXPECT_EQ(FormOf(Groups(), 4), Form::kWorld);
+  EXPECT_EQ(FormOf(Groups(Lists{{0, 1}, {2, 3}}), 4), Form::kEqual);
+  EXPECT_EQ(FormOf(Groups(Lists{{0, 1, 2}, {3}}), 4), Form::kUnequal);
+  EXPECT_EQ(FormOf(Groups(Lists{{0, 1}}), 4), Form::kPartial);
+  EXPECT_EQ(FormOf(Groups(Lists{{1, 0}, {2, 3}}), 4), Form::kScrambled);
+  EXPECT_EQ(FormOf(Groups(Lists{{1, 0, 2, 3}}), 4), Form::kScrambled);
+  EXPECT_EQ(FormOf(Groups(Lists{{1, 0}, {2}}), 4), Form::kUnequal);
 }
 
-bool IsOrdered(ReduceKind kind) {
-  return kind == ReduceKind::kMin || kind == ReduceKind::kMax || kind == ReduceKind::kProduct;
+TEST(Forms, OfPairs) {
+  EXPECT_EQ(FormOf(Pairs{}), Form::kChain);
+  EXPECT_EQ(FormOf(Pairs{{0, 1}, {1, 2}}), Form::kChain);
+  EXPECT_EQ(FormOf(Pairs{{0, 1}, {1, 0}}), Form::kRing);
+  EXPECT_EQ(FormOf(Pairs{{2, 2}}), Form::kRing);
+  EXPECT_EQ(FormOf(Pairs{{0, 1}, {2, 3}, {3, 4}, {4, 2}}), Form::kRing);
 }
 
-// Reductions by device, as rules about types and kinds.
-Rule Expected(DeviceKind device, Op op, ElementType type, ReduceKind kind, bool equal_groups) {
-  switch (device) {
-    case DeviceKind::kCpu:
-      if (hlo::IsFloat8(type) || (hlo::IsIntegral(type) && IsBitwise(kind))) return kFallback;
-      return type == ElementType::kPred && kind == ReduceKind::kXor ? kFallback : kNative;
-    case DeviceKind::kTpu:
-      if (type == ElementType::kC128) return kRefused;
-      if (op == Op::kReduceScatter) return IsWide(type) ? kFallback : kNative;
-      if (!equal_groups || type == ElementType::kU64) return kRefused;
-      if (type == ElementType::kS64 && IsBitwise(kind)) return kRefused;
-      return IsWide(type) && IsOrdered(kind) ? kRefused : kNative;
-    case DeviceKind::kGpu:
-      return hlo::IsFloat8(type) || (hlo::IsIntegral(type) && IsBitwise(kind)) ? kFallback
-                                                                               : kNative;
-    default:
-      return kNative;
-  }
-}
-
-class Devices : public testing::TestWithParam<DeviceKind> {};
-
-TEST_P(Devices, Reductions) {
-  const DeviceKind device = GetParam();
-  for (const Op op : {Op::kAllReduce, Op::kReduceScatter}) {
-    for (const ElementType type : kAllTypes) {
-      for (const ReduceKind kind : kAllReduceKinds) {
-        for (const bool equal_groups : {true, false}) {
-          if (!equal_groups && op == Op::kReduceScatter) continue;  // refused (G2)
-          const Reduction reduction{kind};
-          if (!reduction.Verify("op", {type, {}}).ok()) continue;  // R1 to R3
-          const Query query{op, device, type, reduction.InstructionKind(), equal_groups};
-          const Rule expected =
-              Expected(device, op, type, reduction.InstructionKind(), equal_groups);
-          // Unequal groups leave nothing to decompose a bitwise reduction into.
-          if (!equal_groups && expected == kFallback && IsBitwise(kind)) continue;
-          EXPECT_EQ(Choose(query).rule, expected)
-              << Name(op) << " " << Name(kind) << " of " << hlo::Name(type)
-              << (equal_groups ? "" : " in unequal groups");
-        }
-      }
-    }
-  }
-}
-
-TEST_P(Devices, AllButNativeSaysWhy) {
-  for (const Op op : kAllOps) {
-    for (const ElementType type : kAllTypes) {
-      for (const bool equal_groups : {true, false}) {
-        const Choice choice = Choose({op, GetParam(), type, ReduceKind::kSum, equal_groups});
-        EXPECT_EQ(choice.rule == kNative, choice.why.empty()) << Name(op);
-        // A decomposition takes one operand.
-        EXPECT_FALSE(choice.rule != kNative && choice.lists) << Name(op);
-      }
-    }
-  }
-}
-
-TEST_P(Devices, Lists) {
-  for (const Op op : kAllOps) {
-    const bool variadic = op == Op::kAllGather || op == Op::kAllReduce || op == Op::kReduceScatter;
-    const bool broken = (GetParam() == DeviceKind::kCpu && op == Op::kAllReduce) ||
-                        (GetParam() == DeviceKind::kTpu && op == Op::kReduceScatter);
-    const Choice choice = Choose({op, GetParam(), ElementType::kF32, ReduceKind::kSum, true});
-    EXPECT_EQ(choice.lists, variadic && !broken) << Name(op);
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Kinds, Devices,
-                         testing::Values(DeviceKind::kCpu, DeviceKind::kTpu, DeviceKind::kGpu,
-                                         DeviceKind::kNeuron, DeviceKind::kOther),
-                         [](const auto& info) {
-                           return std::to_string(static_cast<int>(info.param));
-                         });
-
-TEST(Capability, UnknownDevicesAreNative) {
-  for (const Op op : kAllOps) {
-    for (const ElementType type : kAllTypes) {
-      for (const ReduceKind kind : kAllReduceKinds) {
-        for (const DeviceKind device : {DeviceKind::kNeuron, DeviceKind::kOther}) {
-          EXPECT_EQ(Choose({op, device, type, kind, true}).rule, kNative);
-        }
-      }
-    }
-  }
-}
-
-TEST(Capability, RuleNames) {
-  EXPECT_EQ(Name(kNative), "native");
-  EXPECT_EQ(Name(kFallback), "fallback");
-  EXPECT_EQ(Name(kRefused), "refused");
+TEST(Forms, HaveNames) {
+#define FORM(enumerator, name) EXPECT_EQ(FormFromName(Name(Form::enumerator)), Form::enumerator);
+  XLA_CC_FORMS(FORM)
+#undef FORM
+  EXPECT_EQ(FormFromName("round"), std::nullopt);
 }
 
 }  // namespace

@@ -38,57 +38,51 @@ TEST_P(Limits, AreRefused) {
   EXPECT_TRUE(ResultShapes(limit.collective, {limit.operand}, limit.target).ok());
 }
 
-const Groups kUnequal4 = UnequalGroups(4);
-const Groups kUnequal8 = UnequalGroups(8);
-
-AllReduce Reduce(ReduceKind kind, const Groups& groups) { return {{kind}, groups}; }
+const Shape kComplex128 = {ElementType::kC128, {8}};
 
 INSTANTIATE_TEST_SUITE_P(
     Device, Limits,
     testing::Values(
-        Limit{"C1", "TpuUnequalGroups", AllReduce{{}, kUnequal8}, F32({8}), Tpu8()},
-        Limit{"C1",
-              "TpuWideProduct",
-              Reduce(ReduceKind::kProduct, {}),
-              {ElementType::kF64, {8}},
-              Tpu8()},
-        Limit{"C1", "TpuWideMin", Reduce(ReduceKind::kMin, {}), {ElementType::kS64, {8}}, Tpu8()},
-        // A fallback is built of other ops, which the device may lack as well.
-        Limit{"C1", "TpuBroadcastInUnequalGroups", CollectiveBroadcast{0, kUnequal8}, F32({8}),
-              Tpu8()},
-        Limit{"C1",
-              "TpuWideProductScattered",
-              ReduceScatter{{ReduceKind::kProduct}, 0, {}, {}},
-              {ElementType::kS64, {8}},
-              Tpu8()},
-        Limit{"C1",
-              "TpuWideMaxScattered",
-              ReduceScatter{{ReduceKind::kMax}, 0, {}, {}},
-              {ElementType::kF64, {8}},
-              Tpu8()},
-        Limit{"C1", "CpuBitwiseInUnequalGroups", Reduce(ReduceKind::kXor, kUnequal4), S32({8}),
-              Cpu4()},
-        Limit{"C1",
-              "CpuXorOfPredInUnequalGroups",
-              Reduce(ReduceKind::kXor, kUnequal4),
-              {ElementType::kPred, {8}},
-              Cpu4()},
-        Limit{"C1", "GpuBitwiseInUnequalGroups", Reduce(ReduceKind::kAnd, kUnequal8), S32({8}),
-              Gpu8()}),
+        // No program for a TPU takes the type, so there is nothing that a fallback could start from.
+        Limit{"C1", "TpuGather", AllGather{}, kComplex128, Tpu8()},
+        Limit{"C1", "TpuReduce", AllReduce{}, kComplex128, Tpu8()},
+        Limit{"C1", "TpuBroadcast", CollectiveBroadcast{}, kComplex128, Tpu8()},
+        Limit{"C1", "TpuPermute", CollectivePermute{Ring(8)}, kComplex128, Tpu8()}),
     [](const auto& info) { return info.param.name; });
 
 TEST(Limits, NameTheOperand) {
-  const AllReduce product{{ReduceKind::kProduct}, {}};
   const std::vector<Shape> operands = {
-      F32({8}), {ElementType::kF64, {0}}, {ElementType::kF64, {4}}};
-  const std::string message = MessageOf(Lower(product, operands, Tpu8()));
-  EXPECT_EQ(message.find("all_reduce: operand 2 = f64[4], but"), 0u) << message;
+      F32({8}), {ElementType::kC128, {0}}, {ElementType::kC128, {4}}};
+  const std::string message = MessageOf(Lower(AllReduce{}, operands, Tpu8()));
+  EXPECT_EQ(message.find("all_reduce: operand 2 = c128[4], but"), 0u) << message;
   // What has no elements is not asked of the device.
-  EXPECT_TRUE(Lower(product, {operands[0], operands[1]}, Tpu8()).ok());
+  EXPECT_TRUE(Lower(AllReduce{}, {operands[0], operands[1]}, Tpu8()).ok());
+}
+
+// A device that takes nothing at all has nothing to build a fallback of: refused, and not lowered in
+// circles.
+TEST(Limits, NothingAtAll) {
+  std::vector<int64_t> handles;
+  for (const Op op : kAllOps) {
+    handles.push_back(Register({"abacus", op, {}, {}, {}, false, "it has beads only"}));
+  }
+  const Target target = TargetOf("abacus", 8);
+  for (const Sample& sample : Samples(8)) {
+    const Op op = OpFor(sample.collective);
+    if (op == Op::kSend) continue;  // recv does the work
+    for (const ElementType type : kTypicalTypes) {
+      Collective collective = sample.collective;
+      const Shape operand{type, sample.dims};
+      if (!ResultShapes(collective, {operand}, target).ok()) continue;
+      const std::string message = MessageOf(Lower(collective, {operand}, target));
+      EXPECT_NE(message.find("it has beads only"), std::string::npos) << sample.name << message;
+    }
+  }
+  for (const int64_t handle : handles) Unregister(handle);
 }
 
 // The same from the other side, for everything that is not refused: instructions that want groups
-// of one size have them, and what is reduced on each rank starts from the reduction's identity.
+// of one size have them.
 class EverythingElse : public testing::TestWithParam<std::string> {};
 
 bool NeedsUniformGroups(const std::string& opcode) {
@@ -103,16 +97,6 @@ bool ListsUnequalGroups(const ReadInstruction& instruction) {
   return sizes.size() > 1;
 }
 
-// The opcodes of what a reduce calls: our initial value is zero, or for `and` its complement.
-bool StartsFromZero(const ReadModule& module, const ReadInstruction& reduce) {
-  for (const ReadComputation& computation : module.computations) {
-    if (computation.id != reduce.called.at(0)) continue;
-    const std::string opcode = computation.instructions.back().opcode;
-    return opcode == "and" || opcode == "or" || opcode == "xor" || opcode == "add";
-  }
-  return false;
-}
-
 TEST_P(EverythingElse, HasNoWrongInstructions) {
   const Target target = TargetOf(GetParam());
   int lowered_count = 0;
@@ -125,10 +109,8 @@ TEST_P(EverythingElse, HasNoWrongInstructions) {
       for (const ReadInstruction& instruction : module.Instructions()) {
         const bool unequal =
             NeedsUniformGroups(instruction.opcode) && ListsUnequalGroups(instruction);
-        const bool wrong_start =
-            instruction.opcode == "reduce" && !StartsFromZero(module, instruction);
-        EXPECT_FALSE(unequal || wrong_start) << sample.name << " of " << hlo::Name(type) << "\n"
-                                             << lowered.value().text;
+        EXPECT_FALSE(unequal) << sample.name << " of " << hlo::Name(type) << "\n"
+                              << lowered.value().text;
       }
     }
   }
@@ -136,7 +118,7 @@ TEST_P(EverythingElse, HasNoWrongInstructions) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, EverythingElse,
-                         testing::Values("cpu:4", "tpu:v5e:2x4", "gpu:h100x8", "neuron:trn:8"),
+                         testing::Values("cpu:4", "tpu:v5e:2x4", "gpu:h100x8"),
                          [](const auto& info) { return info.param.substr(0, 3); });
 
 }  // namespace

@@ -119,8 +119,7 @@ TEST_P(Violations, AreRefused) {
 }
 
 constexpr char kRange[] = "Name ranks of this world of 4";
-constexpr char kOnce[] = "Name every rank in exactly one group";
-constexpr char kCover[] = "Add the missing ranks, alone in groups of one if they have nobody";
+constexpr char kOnce[] = "Name no rank twice";
 constexpr char kEmpty[] = "Leave the empty group out";
 
 INSTANTIATE_TEST_SUITE_P(
@@ -137,22 +136,23 @@ INSTANTIATE_TEST_SUITE_P(
         Violation{
             "TwiceInOneGroup", {{0, 1, 1}, {2, 3}}, "disjoint, and rank 1 is named twice", kOnce},
         Violation{"InTwoGroups", {{0, 1, 2}, {2, 3}}, "disjoint, and rank 2 is named twice", kOnce},
-        Violation{"Missing",
-                  {{0, 1}, {3}},
-                  "a cover of the world, 0 to 3, and rank 2 is in no group",
-                  kCover},
         Violation{"EmptyGroup", {{0, 1, 2, 3}, {}}, "lists of at least one rank", kEmpty},
         Violation{"OnlyAnEmptyGroup", {{}}, "lists of at least one rank", kEmpty}),
     [](const auto& info) { return info.param.name; });
 
-TEST(Groups, UnequalOnesAreRefusedWhereOneSizeIsNeeded) {
-  EXPECT_TRUE(Groups().RequireUniform("all_gather").ok());
-  EXPECT_TRUE(Groups(Lists{{0, 1}, {2, 3}}).RequireUniform("all_gather").ok());
-  const Status status = Groups(Lists{{0, 1, 2}, {3}}).RequireUniform("all_gather");
-  ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.message(),
-            "all_gather: groups = [[0,1,2],[3]], but it must be groups of one size (G2). "
-            "Use groups of equal size, or call once per size on all ranks.");
+TEST(Groups, WithRanksInNone) {
+  Groups groups(Lists{{5, 1}, {0, 2}});
+  ASSERT_TRUE(groups.Resolve("op", 8).ok());
+  EXPECT_EQ(groups.Size(8), 2);
+  EXPECT_EQ(groups.Sizes(8), Dims({2, 2, 2, 0, 0, 2, 0, 0}));
+  EXPECT_EQ(groups.Positions(8), Dims({0, 1, 1, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(groups.Sorted().ToString(), "[[1,5],[0,2]]");
+  EXPECT_EQ(groups.WithSingles(8).ToString(), "[[5,1],[0,2],[3],[4],[6],[7]]");
+  EXPECT_EQ(groups.Completed(8)->ToString(), "[[5,1],[0,2],[3,4],[6,7]]");
+  EXPECT_EQ(groups.Completed(7), std::nullopt);
+  EXPECT_EQ(Groups(Lists{{0, 1, 2}, {3}}).Size(5), 3) << "the longest";
+  EXPECT_EQ(Groups(Lists{{0, 1, 2}, {3}}).Completed(5), std::nullopt);
+  EXPECT_EQ(Groups(Lists{{0, 1, 2, 3}}).Completed(4)->ToString(), "[[0,1,2,3]]");
 }
 
 // Names and messages are for people, and part of every module: long lists are told in the compact

@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"ReduceXorGpu", kXor, {S32({8})}, kGpu, kFallback, "all-gather"},
         Case{"ScatterCpu", ReduceScatter{}, kOne, kCpu, kNative, "reduce-scatter"},
         Case{"ScatterTpu", ReduceScatter{}, kOne, kTpu, kNative, "reduce-scatter"},
-        Case{"ScatterWideTpu", ReduceScatter{}, kWide, kTpu, kFallback, "all-reduce"},
+        Case{"ScatterWideTpu", ReduceScatter{}, kWide, kTpu, kFallback, "all-to-all"},
         Case{"ScatterWideGpu", ReduceScatter{}, kWide, kGpu, kNative, "reduce-scatter"},
         Case{"ScatterF8Gpu", ReduceScatter{}, kF8, kGpu, kFallback, "reduce-scatter"},
         Case{"PermuteCpu", CollectivePermute{kOnePair}, kOne, kCpu, kFallback, "all-gather"},

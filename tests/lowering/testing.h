@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lowering/lower.h"
@@ -117,6 +119,16 @@ inline Groups UnequalGroups(int64_t world_size) {
   return Groups(lists);
 }
 
+// Groups of two in which the last ranks are not, and one of which is turned around.
+inline Groups PartialGroups(int64_t world_size) {
+  if (world_size < 3) return Groups();
+  Lists lists;
+  for (int64_t rank = 0; rank + 3 < world_size; rank += 2) lists.push_back({rank, rank + 1});
+  if (lists.empty()) lists.push_back({0, 1});
+  std::swap(lists.back()[0], lists.back()[1]);
+  return Groups(lists);
+}
+
 // One call of every op in every form of groups, pairs and reduction that it has.
 inline std::vector<Sample> Samples(int64_t world_size) {
   const Dims cube = {world_size, 2 * world_size, 3};
@@ -138,7 +150,9 @@ inline std::vector<Sample> Samples(int64_t world_size) {
     samples.push_back({"scatter_" + Name(kind), ReduceScatter{{kind, 1, factor}, 0, {}, {}}, cube});
   }
   int form = 0;
-  for (const Groups& groups : UniformGroups(world_size)) {
+  std::vector<Groups> forms = UniformGroups(world_size);
+  if (world_size % 2 == 0) forms.push_back(PartialGroups(world_size));
+  for (const Groups& groups : forms) {
     const std::string suffix = std::to_string(form++);
     samples.push_back({"gather_" + suffix, AllGather{1, groups}, cube});
     samples.push_back({"reduce_" + suffix, AllReduce{{}, groups}, cube});
@@ -146,8 +160,14 @@ inline std::vector<Sample> Samples(int64_t world_size) {
     samples.push_back({"exchange_" + suffix, AllToAll{1, 1, {}, groups}, cube});
     samples.push_back({"exchange_up_" + suffix, AllToAll{0, 2, {}, groups}, cube});
     samples.push_back({"exchange_down_" + suffix, AllToAll{1, 0, {}, groups}, cube});
-    samples.push_back({"broadcast_" + suffix, CollectiveBroadcast{world_size - 1, groups}, cube});
+    samples.push_back({"broadcast_" + suffix, CollectiveBroadcast{0, groups}, cube});
   }
+  // The longest of unequal groups has one rank less than the world.
+  const Groups unequal = UnequalGroups(world_size);
+  const Dims cut = {std::max<int64_t>(world_size - 1, 1), 3};
+  samples.push_back({"gather_unequal", AllGather{0, unequal}, cut});
+  samples.push_back({"scatter_unequal", ReduceScatter{{}, 0, {}, unequal}, cut});
+  samples.push_back({"exchange_unequal", AllToAll{0, 1, {}, unequal}, cut});
   return samples;
 }
 

@@ -5,6 +5,7 @@ import the standard library only. Nothing here creates a client, so no device is
 
 Request, on stdin: a line of JSON, then the bytes of the compile options and of each module.
 Answers, on stdout: for each module in turn a line of JSON, then `size` bytes of optimised program.
+If the request names a `dump`, the compiler writes the programs into that folder.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ _Memory = _struct("Memory", executable=_ADDRESS, figures=C.c_int64 * 5, rest=C.c
 class Plugin:
     """A PJRT plugin, of which only the compiler is used."""
 
-    def __init__(self, library: str) -> None:
+    def __init__(self, library: str, dump: str) -> None:
+        self._dump = dump
         get_api = C.CDLL(library).GetPjrtApi
         get_api.restype = C.POINTER(_Api)
         self._api = get_api().contents
@@ -114,8 +116,12 @@ class Plugin:
             topology=topology, program=C.addressof(program), options=options, size=len(options)
         )
         self._call(_COMPILE, args)
-        figures = {"memory": self._memory(args.out), "cost": self._cost(args.out)}
-        optimized = self._optimized(args.out)
+        figures: dict[str, Any] = {"memory": self._memory(args.out), "cost": {}}
+        if self._dump:
+            optimized = self._dumped()
+        else:
+            figures["cost"] = self._cost(args.out)
+            optimized = self._optimized(args.out)
         self._call(_EXECUTABLE_DESTROY, _Executable(executable=args.out))
         return figures, optimized
 
@@ -127,6 +133,16 @@ class Plugin:
         program.code = C.addressof(code)
         self._call(_OPTIMIZED_PROGRAM, args)
         return code.raw
+
+    def _dumped(self) -> bytes:
+        """The optimised program that was written last; the folder is emptied for the next."""
+        program = b""
+        for file in os.scandir(self._dump):
+            if file.name.endswith("after_optimizations.hlo.pb"):
+                with open(file.path, "rb") as dumped:
+                    program = dumped.read()
+            os.remove(file.path)
+        return program
 
     def _memory(self, executable: int) -> dict[str, int]:
         args = _Memory(executable=executable)
@@ -162,7 +178,7 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     signal.setitimer(signal.ITIMER_REAL, request["timeout_s"])
     try:
-        plugin = Plugin(request["library"])
+        plugin = Plugin(request["library"], request["dump"])
         topology = plugin.topology(request["topology"], request["options"])
     except (OSError, AttributeError) as error:
         return answer({"failed": "library", "message": str(error)})

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,7 +38,7 @@ class _Run(NamedTuple):
 def compile_hlo(
     module: bytes, target: str, *, replicas: int | None = None, timeout_s: float = 120
 ) -> CompiledProgram:
-    """Compile a serialized HloModuleProto for `target`, such as "tpu:v5e:2x4".
+    """Compile a serialized HloModuleProto for `target`: "tpu:v5e:2x4", "gpu:h100x8".
 
     One partition, and `replicas` replicas: as many as the target has devices if None.
     Raises ValueError for a target that does not exist, CompilerError for a program that the
@@ -76,30 +78,45 @@ def compile_many(
 def _run_child(
     target: Target, library: Path, options: bytes, modules: Sequence[bytes], timeout_s: float
 ) -> _Run:
-    head = {
-        "library": str(library),
-        "topology": target.topology,
-        "options": target.options,
-        "timeout_s": timeout_s,
-        "sizes": [len(part) for part in (options, *modules)],
-    }
-    request = b"".join((json.dumps(head).encode(), b"\n", options, *modules))
     command = [sys.executable, "-I", "-S", str(_CHILD)]
-    try:
-        # The child limits itself, so that it ends without its parent too; this is for one that
-        # cannot even be interrupted.
-        child = subprocess.run(
-            command,
-            input=request,
-            capture_output=True,
-            env={**os.environ, **target.environment},
-            timeout=(timeout_s + _GRACE_S) * (len(modules) + 1),
-            check=False,
-        )
-        code, out, err = child.returncode, child.stdout, child.stderr
-    except subprocess.TimeoutExpired as stuck:
-        code, out, err = -signal.SIGALRM, stuck.stdout or b"", stuck.stderr or b""
+    with _dump_folder(target) as (dump, environment):
+        head = {
+            "library": str(library),
+            "topology": target.topology,
+            "options": target.options,
+            "dump": dump,
+            "timeout_s": timeout_s,
+            "sizes": [len(part) for part in (options, *modules)],
+        }
+        request = b"".join((json.dumps(head).encode(), b"\n", options, *modules))
+        try:
+            # The child limits itself, so that it ends without its parent too; this is for one that
+            # cannot even be interrupted.
+            child = subprocess.run(
+                command,
+                input=request,
+                capture_output=True,
+                env={**os.environ, **environment},
+                timeout=(timeout_s + _GRACE_S) * (len(modules) + 1),
+                check=False,
+            )
+            code, out, err = child.returncode, child.stdout, child.stderr
+        except subprocess.TimeoutExpired as stuck:
+            code, out, err = -signal.SIGALRM, stuck.stdout or b"", stuck.stderr or b""
     return _Run(_read_answers(out, target), code, err[-_STDERR_TAIL:].decode(errors="replace"))
+
+
+@contextlib.contextmanager
+def _dump_folder(target: Target) -> Iterator[tuple[str, dict[str, str]]]:
+    """A folder, for plugins that write programs into one, and the environment that says so."""
+    if not target.plugin.dumps:
+        yield "", target.environment
+        return
+    with tempfile.TemporaryDirectory(prefix="torch_xla_cc_") as folder:
+        # The caller's own XLA_FLAGS are for the XLA in its process, and end one without such flags.
+        flags = f"--xla_dump_to={folder} --xla_dump_hlo_as_proto"
+        own = target.environment.get("XLA_FLAGS", "")
+        yield folder, {**target.environment, "XLA_FLAGS": f"{own} {flags}"}
 
 
 def _read_answers(out: bytes, target: Target) -> list[CompiledProgram | CompilerError]:
@@ -114,7 +131,7 @@ def _read_answers(out: bytes, target: Target) -> list[CompiledProgram | Compiler
         if failed == "library":
             raise CompilerMissing(
                 f"the compiler for {target.name!r} cannot be loaded ({head['message']}): "
-                "pip install 'torch_xla_cc[aot]'"
+                f"pip install 'torch_xla_cc[{target.plugin.extra}]'"
             )
         if failed == "topology":
             raise ValueError(f"target {target.name!r}: {head['message']}")

@@ -15,7 +15,9 @@ COLLECTIVES = frozenset(
         "collective-broadcast",
         "collective-permute",
         "ragged-all-to-all",
+        "recv",
         "reduce-scatter",
+        "send",
     }
 )
 

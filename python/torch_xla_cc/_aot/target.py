@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import CompilerMissing
+from .gpus import GPUS, target_config
 
 # For each TPU generation: an example topology, and the options without which libtpu does not
 # describe one device a chip. A v4 chip has two cores that a program uses as one ("megacore").
@@ -25,9 +26,33 @@ _TPU: dict[str, tuple[str, dict[str, str]]] = {
 _TPU_ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "v5e-8",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_LOG_DIR": "disabled",
 }
+
+_SIZES = r"[1-9]\d*(?:x[1-9]\d*)+"
+_TPU_NAME = re.compile(rf"tpu:(?P<generation>\w+):(?P<shape>{_SIZES})")
+_GPU_NAME = re.compile(r"gpu:(?P<generation>\w+?)x(?P<count>[1-9]\d*)")
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """Where a compiler comes from."""
+
+    package: str  # to import
+    library: str  # the file in it
+    extra: str  # of torch_xla_cc, which installs it
+    variable: str  # of the environment, that names another file
+    # Gives no optimised program through its interface, but writes it into the folder of
+    # --xla_dump_to; states no costs at all.
+    dumps: bool = False
+
+
+_LIBTPU = Plugin("libtpu", "libtpu.so", "aot", "TPU_LIBRARY_PATH")
+_CUDA = Plugin(
+    "jax_plugins.xla_cuda12", "xla_cuda_plugin.so", "aot-gpu", "XLA_CUDA_PLUGIN_PATH", dumps=True
+)
 
 
 @dataclass(frozen=True)
@@ -39,6 +64,7 @@ class Target:
     dims: tuple[int, ...]
     options: dict[str, str]
     environment: dict[str, str]
+    plugin: Plugin
 
     @property
     def devices(self) -> int:
@@ -47,34 +73,60 @@ class Target:
 
 
 def parse_target(name: str) -> Target:
-    """The target that `name` stands for, such as "tpu:v5e:2x4"."""
-    known = ", ".join(f"tpu:{generation}:{example}" for generation, (example, _) in _TPU.items())
-    kind, _, rest = name.partition(":")
-    generation, _, shape = rest.partition(":")
-    if kind != "tpu" or generation not in _TPU or not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)+", shape):
-        raise ValueError(
-            f"target {name!r}: expected kind:generation:topology, such as {known} "
-            "(the topology may be any that the generation comes in)"
+    """The target that `name` stands for, such as "tpu:v5e:2x4" or "gpu:h100x8"."""
+    tpu = _TPU_NAME.fullmatch(name)
+    if tpu and tpu["generation"] in _TPU:
+        return Target(
+            name=name,
+            topology=f"{tpu['generation']}:{tpu['shape']}",
+            dims=tuple(int(dim) for dim in tpu["shape"].split("x")),
+            options=_TPU[tpu["generation"]][1],
+            environment=_TPU_ENVIRONMENT,
+            plugin=_LIBTPU,
         )
-    return Target(
-        name=name,
-        topology=f"{generation}:{shape}",
-        dims=tuple(int(dim) for dim in shape.split("x")),
-        options=_TPU[generation][1],
-        environment={**_TPU_ENVIRONMENT, "TPU_ACCELERATOR_TYPE": "v5e-8"},
+    gpu = _GPU_NAME.fullmatch(name)
+    if gpu and gpu["generation"] in GPUS:
+        return Target(
+            name=name,
+            topology=gpu["generation"],
+            dims=(int(gpu["count"]),),
+            options={
+                "target_config": target_config(GPUS[gpu["generation"]]),
+                "topology": f"1x1x{gpu['count']}",  # slices, hosts of a slice, GPUs of a host
+            },
+            # Autotuning would run kernels.
+            environment={"XLA_FLAGS": "--xla_gpu_autotune_level=0"},
+            plugin=_CUDA,
+        )
+    known = [f"tpu:{generation}:{example}" for generation, (example, _) in _TPU.items()]
+    known += [f"gpu:{generation}x8" for generation in GPUS]
+    raise ValueError(
+        f"target {name!r}: expected kind:generation:topology, such as {', '.join(known)} "
+        "(the topology may be any that the generation comes in)"
     )
 
 
 def find_library(target: Target) -> Path:
     """The PJRT plugin that compiles for `target`; found, not imported: importing it has effects."""
-    chosen = os.environ.get("TPU_LIBRARY_PATH")
+    plugin = target.plugin
+    chosen = os.environ.get(plugin.variable)
     if chosen and Path(chosen).is_file():
         return Path(chosen)
-    spec = importlib.util.find_spec("libtpu")
-    for folder in (spec and spec.submodule_search_locations) or ():
-        if (library := Path(folder, "libtpu.so")).is_file():
+    for folder in _folders(plugin.package):
+        if (library := Path(folder, plugin.library)).is_file():
             return library
+    name = plugin.package.rpartition(".")[2]
     raise CompilerMissing(
-        f"compiling for {target.name!r} needs the package libtpu, which is not installed: "
-        "pip install 'torch_xla_cc[aot]'"
+        f"compiling for {target.name!r} needs the package {name}, which is not installed: "
+        f"pip install 'torch_xla_cc[{plugin.extra}]'"
     )
+
+
+def _folders(package: str) -> list[str]:
+    parent, _, name = package.rpartition(".")
+    try:
+        spec = importlib.util.find_spec(parent or name)
+    except (ImportError, ValueError):
+        return []
+    folders = list((spec and spec.submodule_search_locations) or ())
+    return [str(Path(folder, name)) for folder in folders] if parent else folders

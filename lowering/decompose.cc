@@ -1,0 +1,176 @@
+#include "lowering/decompose.h"
+
+#include <algorithm>
+
+#include "lowering/bits.h"
+
+namespace xla_cc {
+
+using hlo::Computation;
+using hlo::ElementType;
+using hlo::Shape;
+using hlo::Value;
+using hlo::Values;
+
+Value RowByRank(Computation& c, const Rows& rows) {
+  const int64_t length = static_cast<int64_t>(rows[0].size());
+  std::vector<int64_t> flat;
+  for (const auto& row : rows) flat.insert(flat.end(), row.begin(), row.end());
+  const Value rank = c.Convert(c.ReplicaId(), ElementType::kS32);
+  const Value start = c.Binary("multiply", rank, c.Scalar(ElementType::kS32, length));
+  return c.DynamicSlice(c.Table(flat), {start}, {length});
+}
+
+namespace {
+
+// A type that a compiler moves as it is. XLA:CPU selects and updates narrow floats as f32, and so
+// quietens NaNs.
+ElementType Plain(ElementType type) {
+  const hlo::TypeClass kind = hlo::Class(type);
+  const bool is_float = kind == hlo::TypeClass::kFloat || kind == hlo::TypeClass::kFloat8;
+  return is_float ? BitsType(type) : type;
+}
+
+}  // namespace
+
+Value ChooseByRank(Computation& c, const std::vector<int64_t>& choose, const Value& x,
+                   const Value& other) {
+  const Value chosen = c.Convert(ByRank(c, choose), ElementType::kPred);
+  const Value mask = c.Fill(chosen, {ElementType::kPred, x.shape.dims});
+  const ElementType type = x.shape.type;
+  const Value selected = c.Select(mask, c.BitcastConvert(x, Plain(type)),
+                                  c.BitcastConvert(other, Plain(type)));
+  return c.BitcastConvert(selected, type);
+}
+
+Value KeepByRank(Computation& c, const Value& x, const std::vector<int64_t>& keep) {
+  if (std::find(keep.begin(), keep.end(), 0) == keep.end()) return x;
+  return ChooseByRank(c, keep, x, c.Zeros(x.shape));
+}
+
+namespace {
+
+// Indices that are zero but for one dimension.
+Values StartAt(Computation& c, const Shape& shape, int64_t dim, const Value& start) {
+  Values starts(shape.dims.size(), c.Scalar(ElementType::kS32, 0));
+  starts[dim] = start;
+  return starts;
+}
+
+}  // namespace
+
+Value BlockByRank(Computation& c, const Value& x, int64_t dim, int64_t size,
+                  const std::vector<int64_t>& offsets) {
+  std::vector<int64_t> sizes = x.shape.dims;
+  sizes[dim] = size;
+  return c.DynamicSlice(x, StartAt(c, x.shape, dim, ByRank(c, offsets)), sizes);
+}
+
+Value WithBlockByRank(Computation& c, const Value& x, const Value& block, int64_t dim,
+                      const std::vector<int64_t>& offsets) {
+  const ElementType type = x.shape.type;
+  const Value updated =
+      c.DynamicUpdateSlice(c.BitcastConvert(x, Plain(type)), c.BitcastConvert(block, Plain(type)),
+                           StartAt(c, x.shape, dim, ByRank(c, offsets)));
+  return c.BitcastConvert(updated, type);
+}
+
+Value ReorderBlocks(Computation& c, const Value& x, int64_t dim, const Rows& rows) {
+  return TakeBlocks(c, x, dim, x.shape.dims[dim] / static_cast<int64_t>(rows[0].size()), rows);
+}
+
+Value TakeBlocks(Computation& c, const Value& x, int64_t dim, int64_t size, const Rows& rows) {
+  const int64_t blocks = static_cast<int64_t>(rows[0].size());
+  const bool same =
+      std::all_of(rows.begin(), rows.end(), [&](const auto& row) { return row == rows[0]; });
+  Values parts;
+  if (same) {
+    for (int64_t block : rows[0]) {
+      parts.push_back(c.Slice(x, dim, block * size, (block + 1) * size));
+    }
+    return c.Concatenate(parts, dim);
+  }
+  Rows offsets = rows;
+  for (auto& row : offsets) {
+    for (int64_t& block : row) block *= size;
+  }
+  const Value row = RowByRank(c, offsets);
+  std::vector<int64_t> sizes = x.shape.dims;
+  sizes[dim] = size;
+  for (int64_t i = 0; i < blocks; ++i) {
+    const Value start = c.Reshape(c.Slice(row, 0, i, i + 1), {});
+    parts.push_back(c.DynamicSlice(x, StartAt(c, x.shape, dim, start), sizes));
+  }
+  return c.Concatenate(parts, dim);
+}
+
+Rows ToRankOrder(const Groups& groups, int64_t world_size) {
+  // Of a group [7, 3, 5], position 1 comes first: [1, 2, 0].
+  std::vector<int64_t> straight(groups.Size(world_size));
+  for (size_t i = 0; i < straight.size(); ++i) straight[i] = static_cast<int64_t>(i);
+  Rows rows(world_size, straight);
+  for (const auto& group : groups.Expanded(world_size)) {
+    std::vector<int64_t> order = straight;
+    std::sort(order.begin(), order.begin() + group.size(),
+              [&](int64_t a, int64_t b) { return group[a] < group[b]; });
+    for (int64_t rank : group) rows[rank] = order;
+  }
+  return rows;
+}
+
+Rows ToGroupOrder(const Groups& groups, int64_t world_size) {
+  Rows rows = ToRankOrder(groups, world_size);
+  for (auto& row : rows) {
+    std::vector<int64_t> inverse(row.size());
+    for (size_t i = 0; i < row.size(); ++i) inverse[row[i]] = static_cast<int64_t>(i);
+    row = inverse;
+  }
+  return rows;
+}
+
+Value ReducePositions(Emitter& e, const Value& x, ReduceKind kind, const Groups& groups) {
+  Computation& c = e.c();
+  const ElementType type = x.shape.type;
+  const Value neutral = Neutral(c, kind, type);
+  Value present = x;
+  if (!groups.Uniform()) {
+    const std::vector<int64_t> sizes = groups.Sizes(e.world_size());
+    const Shape positions{ElementType::kS32, x.shape.dims};
+    const Value mask = c.Compare("LT", c.Iota(positions, 0), c.Fill(ByRank(c, sizes), positions));
+    present = c.Select(mask, x, c.Fill(neutral, x.shape));
+  }
+  return c.Reduce(present, neutral, 0, e.module().Reducer(ReducerOpcode(kind), type));
+}
+
+std::vector<Round> Rounds(const Groups& groups, int64_t world_size) {
+  const int64_t longest = groups.Size(world_size);
+  // Everybody meets the others on a circle while the last one stays; odd groups have a ghost.
+  std::vector<Round> rounds(longest % 2 == 0 ? longest - 1 : longest);
+  for (size_t number = 0; number < rounds.size(); ++number) {
+    Round& round = rounds[number];
+    round.partners = groups.Positions(world_size);
+    for (const auto& group : groups.Expanded(world_size)) {
+      const int64_t size = static_cast<int64_t>(group.size());
+      const int64_t circle = size % 2 == 0 ? size - 1 : size;
+      if (static_cast<int64_t>(number) >= circle || size == 1) continue;
+      for (int64_t i = 0; i < size; ++i) {
+        // On the circle, positions whose sum is the number of the round meet.
+        const int64_t facing = (static_cast<int64_t>(number) - i % circle + circle) % circle;
+        int64_t partner = facing;
+        if (size % 2 == 0 && i == circle) {
+          // The one that stays meets who would meet itself: 2 p = number on the odd circle.
+          partner = static_cast<int64_t>(number) * ((circle + 1) / 2) % circle;
+        } else if (facing == i) {
+          if (size % 2 != 0) continue;  // meets the ghost
+          partner = circle;
+        }
+        round.partners[group[i]] = partner;
+        round.pairs.push_back({group[i], group[partner]});
+      }
+    }
+    std::sort(round.pairs.begin(), round.pairs.end());
+  }
+  return rounds;
+}
+
+}  // namespace xla_cc

@@ -1,0 +1,100 @@
+"""python -m torch_xla_cc.capabilities probe | generate"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from torch_xla_cc.capabilities import _ahead, _measured, _page, _sides, _table, _threads
+from torch_xla_cc.capabilities._grid import DEVICES, Cell, Device, cells
+from torch_xla_cc.capabilities._results import Probe, State
+
+_ROOT = Path(__file__).parents[3]
+_TABLE = _ROOT / "lowering/capability_table.inc"
+_PAGE = _ROOT / "docs/capabilities.md"
+
+
+def _outcomes(device: Device, todo: Sequence[Cell], jobs: int) -> Iterator[list[Probe]]:
+    if device.name == "cpu":
+        return _threads.probe(device, todo)
+    return _ahead.probe(device, todo, jobs)
+
+
+def probe(devices: list[Device], state_path: Path, out: Path, jobs: int) -> None:
+    """Compile all that the state file has not got yet, and write down what came of it."""
+    console = Console()
+    state = State(state_path)
+    todo = {
+        device: [cell for cell in cells(device) if cell not in state.done(device)]
+        for device in devices
+    }
+    console.print(f"{sum(map(len, todo.values()))} probes on {len(devices)} devices to go")
+    columns = (
+        TextColumn("{task.description:12}"), BarColumn(), MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=console) as progress:
+        tasks = {
+            device: progress.add_task(str(device), total=len(some)) for device, some in todo.items()
+        }
+        for device, some in todo.items():
+            for probes in _outcomes(device, some, jobs):
+                state.add(device, probes)
+                progress.advance(tasks[device], len(probes))
+            compared = {side["op"] for side in state.sides.get(str(device), ())}
+            for cell in _sides.wanted() if _sides.is_compared(device) else ():
+                if cell.op not in compared:
+                    state.add_side(device, _sides.compare(cell, device))
+            if not console.is_terminal:
+                console.print(f"{device}: {len(some)} done")
+    _measured.save(_measured.from_state(state), out)
+    console.print(f"Wrote {out}")
+
+
+def generate(measured_path: Path, check: bool) -> int:
+    """Write the table for C++ and the page, or say whether they are as they would be written."""
+    measured = _measured.load(measured_path)
+    stale = []
+    for path, text in ((_TABLE, _table.table(measured)), (_PAGE, _page.page(measured))):
+        if path.exists() and path.read_text() == text:
+            continue
+        stale.append(path)
+        if not check:
+            path.write_text(text)
+    for path in stale:
+        print(f"{'Stale' if check else 'Wrote'}: {path.relative_to(_ROOT)}")
+    return int(check and bool(stale))
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m torch_xla_cc.capabilities", description=__doc__
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    prober = commands.add_parser("probe", help="compile everything with the real compilers")
+    names = [str(device) for device in DEVICES]
+    prober.add_argument(
+        "--targets", nargs="*", choices=names, default=names, metavar="DEVICE/RANKS"
+    )
+    prober.add_argument("--jobs", type=int, default=1, help="compilers at a time")
+    prober.add_argument("--state", type=Path, default=Path("build/probe.jsonl"))
+    prober.add_argument("--out", type=Path, default=_measured.PATH)
+    generator = commands.add_parser("generate", help="write the table and the page")
+    generator.add_argument("--check", action="store_true", help="write nothing; 1 if they differ")
+    generator.add_argument("--measured", type=Path, default=_measured.PATH)
+    chosen = parser.parse_args(arguments)
+    if chosen.command == "generate":
+        return generate(chosen.measured, chosen.check)
+    chosen.state.parent.mkdir(parents=True, exist_ok=True)
+    devices = [device for device in DEVICES if str(device) in chosen.targets]
+    probe(devices, chosen.state, chosen.out, chosen.jobs)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

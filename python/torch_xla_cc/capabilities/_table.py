@@ -1,0 +1,178 @@
+"""lowering/capability_table.inc: the cells that are not native, as rows for C++."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+
+from ._grid import COUNTS, KINDS, LAYOUTS, LISTS, OPS, STAND_INS, TYPES, Cell, kinds_of
+from ._measured import Box, Measured, box_key, boxes, ordered
+from ._results import CRASHED, NATIVE, TIMEOUT, WRONG, Outcome
+
+_LONGEST = 100
+_COMPILER = {"cpu": "XLA:CPU", "tpu": "the TPU compiler", "gpu": "the GPU compiler"}
+
+
+# What the compilers' messages mean, where the first line does not say it to people.
+_PHRASES = (
+    ("uniform size", "it wants groups of one size"),
+    ("groups all of the same sizes", "it wants groups of one size"),
+    ("In cross_replica mode, replica groups shou", "it wants every rank in a group"),
+    ("lowering only of Sum all reduce", "it takes no such reduction of this type"),
+    ("not contain X64 element types", "it cannot split a 64 bit type in halves here"),
+    ("not contain complex element types", "it takes no such reduction of this type"),
+    ("Unsupported reduction computation", "it takes no such reduction of this type"),
+    ("is not supported for complex", "it takes no such reduction of this type"),
+    ("does not have a layout", "several operands with a channel have no layout"),
+    ("for datatype", "it does not reduce this type"),
+    ("limited ICI routing", "it has no route between the ranks of these groups"),
+    ("non-cyclical source-target", "pairs that lead back to a rank"),
+    ("not suppored by NCCL", "NCCL has no such type"),
+    ("not implemented on TPU", "it does not implement it"),
+    ("not supported by XLA:CPU", "it does not implement it"),
+    ("must be on different devices", "it takes none between replicas"),
+    ("C128 is not supported", "it has no such type"),
+)
+_AS = re.compile(r" ?\(as \w+\)$")
+_CONTEXT = re.compile(r"^during context \[[^]]*\]: |RET_CHECK failure \S+\) ")
+
+
+def why(device: str, outcome: Outcome) -> str:
+    """The reason, for people."""
+    compiler = _COMPILER[device.split(":")[0]]
+    says = _CONTEXT.sub("", _AS.sub("", outcome.says))
+    if outcome.result == CRASHED:
+        return says if says.startswith("the ranks never meet") else f"{compiler} crashes on it"
+    if outcome.result == TIMEOUT:
+        return f"{compiler} does not come to an end within 60 s"
+    if outcome.result == WRONG:
+        return f"{compiler} computes something else{says and ': '}{says}"
+    says = next((phrase for part, phrase in _PHRASES if part in says), says)
+    return f"{compiler} refuses: {says}"[:_LONGEST].rstrip()
+
+
+# Compiled, but by HLO's definition something else than docs/spec.md says.
+_MEANS_ANOTHER = {("collective_broadcast", "partial"): "zeros on a rank in no group"}
+
+
+def outcome_in(measured: Measured, device: str, world: int, cell: Cell) -> Outcome | None:
+    """The outcome of a cell; where its type was not measured, that of the type it is like."""
+    cells = measured.cells[f"{device}/{world}"]
+    found = cells.get(cell)
+    if found is None and cell.type in STAND_INS:
+        found = cells.get(cell._replace(type=STAND_INS[cell.type]))
+    if found is None or found.result == NATIVE:
+        # Other groups of the form count as well.
+        for layout in LAYOUTS:
+            like = Cell(cell.op, "f32", "-" if cell.kind == "-" else "sum", layout, "one")
+            other = cells.get(like) if layout.startswith(f"{cell.form}:") else None
+            if other is not None and other.result != NATIVE:
+                return other
+    another = _MEANS_ANOTHER.get((cell.op, cell.form))
+    if found is not None and found.result == NATIVE and another:
+        return Outcome(WRONG, says=another)
+    return found
+
+
+def failing_from(measured: Measured, device: str, cell: Cell) -> tuple[int, Outcome] | None:
+    """From how many ranks on a cell counts as not native, and why; 0 is always.
+
+    The least number at which it failed: what fails at 64 and not at 256 fails from 64 on.
+    """
+    worlds = measured.worlds(device)
+    for world in worlds:
+        outcome = outcome_in(measured, device, world, cell)
+        if outcome is not None and outcome.result != NATIVE:
+            return (0 if world == worlds[0] else world), outcome
+    return None
+
+
+def exceptions(measured: Measured, device: str) -> dict[Cell, tuple[int, str]]:
+    """The cells that are not native: from which world on, and why."""
+    smallest = measured.cells[f"{device}/{measured.worlds(device)[0]}"]
+    unknown = {
+        cell.type
+        for cell, outcome in smallest.items()
+        if cell.op == "parameter" and outcome.result != NATIVE
+    }
+    found = {}
+    for cell in smallest:
+        # A type that no program takes is told by the row of its parameter alone.
+        if ":" in cell.form or (cell.type in unknown and cell.op != "parameter"):
+            continue
+        if failure := failing_from(measured, device, cell):
+            found[cell] = failure[0], why(device, failure[1])
+    return found
+
+
+def rows(measured: Measured, device: str) -> list[tuple[str, Box, int, str]]:
+    """The exceptions as (op, cells, from which world on, why), few of them.
+
+    A row may hold cells that do not exist, or of a type that no program takes.
+    """
+    by_reason: dict[tuple[str, int, str], list[tuple[str, ...]]] = defaultdict(list)
+    found = exceptions(measured, device)
+    for cell, (least, reason) in found.items():
+        by_reason[cell.op, least, reason].append(cell[3:] + cell[2:3] + cell[1:2])
+    unknown = {cell.type for cell in found if cell.op == "parameter"}
+    return sorted(
+        (
+            (op, _widened(op, box, unknown), least, reason)
+            for (op, least, reason), points in by_reason.items()
+            for box in boxes(points)
+        ),
+        key=lambda row: (list(_ALL).index(row[0]), row[2], row[3], box_key(row[1])),
+    )
+
+
+_ALL: dict[str, tuple[str, ...]] = {"parameter": ("-",), **OPS}
+
+
+def _widened(op: str, box: Box, unknown: set[str]) -> Box:
+    """With every axis that holds all there is holding all."""
+    forms, counts, kinds, types = box
+    alive = {
+        name
+        for name in TYPES
+        if name not in unknown and (kinds == {"-"} or kinds & set(kinds_of(name)))
+    }
+    if op != "parameter" and types >= alive:
+        types = frozenset(TYPES)
+    if op not in LISTS:
+        counts = frozenset(COUNTS)
+    if kinds == {"-"} or not any(set(kinds_of(name)) - kinds for name in types - unknown):
+        kinds = frozenset(KINDS)
+    return forms, counts, kinds, types
+
+
+def _set(letter: str, values: frozenset[str], everything: Iterable[str]) -> str:
+    if values >= set(everything):
+        return "kAny"
+    return "|".join(f"{letter}({_enumerator(value)})" for value in ordered(values))
+
+
+def _enumerator(name: str) -> str:
+    """As in C++, without the k: f8e4m3fn is F8E4M3FN, bf16 is BF16, pred is Pred."""
+    return name.upper() if name in TYPES and name != "pred" else name.capitalize()
+
+
+def table(measured: Measured) -> str:
+    """The text of the file."""
+    lines = [
+        "// What compilers do not take. Written by python -m torch_xla_cc.capabilities generate,",
+        f"// from python/torch_xla_cc/capabilities/measured.json of {measured.date}.",
+        "// clang-format off",
+    ]
+    for device in measured.devices():
+        for op, (forms, counts, kinds, types), least, reason in rows(measured, device):
+            lines.append(
+                f'ROW("{device}", k{op.title().replace("_", "")}, {_set("T", types, TYPES)}, '
+                f"{_set('K', kinds, KINDS)}, {_set('F', forms, _ALL[op])}, "
+                f'{_set("C", counts, COUNTS)}, {least}, "{_escaped(reason)}")'
+            )
+    return "\n".join([*lines, "// clang-format on", ""])
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,0 +1,95 @@
+#include "torch_xla_cc/policy.h"
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <atomic>
+#include <set>
+#include <tuple>
+
+#include "torch_xla_cc/graph.h"
+
+namespace xla_cc {
+namespace {
+
+std::atomic<Policy> process_policy{Policy::kWarn};
+
+std::optional<Policy>& ThreadPolicySlot() {
+  thread_local std::optional<Policy> policy;
+  return policy;
+}
+
+std::string Bytes(int64_t bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double size = static_cast<double>(bytes);
+  int unit = 0;
+  for (; size >= 1024 && unit < 4; ++unit) size /= 1024;
+  char text[32];
+  std::snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.1f %s", size, units[unit]);
+  return text;
+}
+
+std::string Describe(const Plan& plan, const std::vector<hlo::Shape>& operands) {
+  const Lowered& lowered = plan.lowered;
+  std::string shapes;
+  for (const hlo::Shape& shape : operands) {
+    shapes += (shapes.empty() ? "" : ", ") + shape.ToString();
+  }
+  const auto more = [](int64_t bytes, int64_t native) {
+    return Bytes(bytes) + " instead of " + Bytes(native);
+  };
+  return lowered.name + " of " + shapes + " on " + plan.target.name +
+         " is lowered by its fallback: " + lowered.why + ". It costs each rank " +
+         more(lowered.cost.wire_bytes, lowered.native_cost.wire_bytes) + " on the wire and " +
+         more(lowered.cost.memory_bytes, lowered.native_cost.memory_bytes) + " of results";
+}
+
+}  // namespace
+
+std::optional<Policy> PolicyFromName(const std::string& name) {
+  if (name == "allow") return Policy::kAllow;
+  if (name == "warn") return Policy::kWarn;
+  if (name == "error") return Policy::kError;
+  return std::nullopt;
+}
+
+std::string Name(Policy policy) {
+  switch (policy) {
+    case Policy::kAllow:
+      return "allow";
+    case Policy::kWarn:
+      return "warn";
+    case Policy::kError:
+      return "error";
+  }
+  return "invalid";
+}
+
+void SetPolicy(Policy policy) { process_policy = policy; }
+Policy GetPolicy() { return ThreadPolicySlot().value_or(process_policy); }
+void SetThreadPolicy(std::optional<Policy> policy) { ThreadPolicySlot() = policy; }
+std::optional<Policy> ThreadPolicy() { return ThreadPolicySlot(); }
+
+void OnFallback(const Plan& plan, const std::vector<hlo::Shape>& operands, const Site& site) {
+  const Lowered& lowered = plan.lowered;
+  const std::string op = Name(OpFor(lowered.collective));
+  const Policy policy = GetPolicy();
+  const bool costs_more = lowered.cost.wire_bytes > lowered.native_cost.wire_bytes ||
+                          lowered.cost.memory_bytes > lowered.native_cost.memory_bytes;
+  if (costs_more && policy == Policy::kError) {
+    throw FallbackForbidden(Describe(plan, operands) +
+                            ". The fallback policy is 'error'. Use another form of the call, or "
+                            "allow this one: fallback='allow'");
+  }
+  CountFallback(op);
+  if (!costs_more || policy == Policy::kAllow) return;
+  // Guarded by the interpreter lock.
+  static auto* warned = new std::set<std::tuple<std::string, std::string, std::string>>;
+  if (!warned->emplace(op, plan.target.device, lowered.why).second) return;
+  const CallSite at = Resolve(site);
+  const std::string text = Describe(plan, operands) +
+                           ". It is said once for each op, device and reason; TORCH_XLA_CC_FALLBACK "
+                           "or torch_xla_cc.fallback() allow or forbid it";
+  Warn(text, at.file.empty() ? "<unknown>" : at.file, at.line);
+}
+
+}  // namespace xla_cc

@@ -1,0 +1,33 @@
+// What happens when a collective is lowered by its fallback: it is counted, and where it costs more
+// than the instruction would, allowed, warned about once, or forbidden.
+#pragma once
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "torch_xla_cc/plans.h"
+#include "torch_xla_cc/site.h"
+
+namespace xla_cc {
+
+enum class Policy { kAllow, kWarn, kError };
+std::optional<Policy> PolicyFromName(const std::string& name);
+std::string Name(Policy policy);
+
+// Of the process; and of a thread, which has none of its own at first.
+void SetPolicy(Policy policy);
+Policy GetPolicy();
+void SetThreadPolicy(std::optional<Policy> policy);
+std::optional<Policy> ThreadPolicy();
+
+// torch_xla_cc.FallbackForbidden.
+class FallbackForbidden : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// To be called for each call of a plan whose rule is fallback, with the interpreter lock held.
+// Throws FallbackForbidden, or what a filter of warnings makes of a warning.
+void OnFallback(const Plan& plan, const std::vector<hlo::Shape>& operands, const Site& site);
+
+}  // namespace xla_cc
