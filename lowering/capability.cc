@@ -146,8 +146,8 @@ bool Unregister(int64_t handle) {
 
 Form FormOf(const Groups& groups, int64_t world_size) {
   if (groups.IsWorld()) return Form::kWorld;
-  if (!groups.Uniform()) return Form::kUnequal;
   if (!groups.Covers(world_size)) return Form::kPartial;
+  if (!groups.Uniform()) return Form::kUnequal;
   return groups.Ascending() ? Form::kEqual : Form::kScrambled;
 }
 

@@ -17,8 +17,8 @@ enum class Rule { kNative, kFallback, kRefused };
 #define XLA_CC_FORMS(FORM)                                                                     \
   FORM(kWorld, "world")         /* everybody, in rank order */                                 \
   FORM(kEqual, "equal")         /* groups of one size, each in rank order */                   \
-  FORM(kUnequal, "unequal")     /* groups of several sizes */                                  \
-  FORM(kPartial, "partial")     /* groups of one size, and ranks in none */                    \
+  FORM(kUnequal, "unequal")     /* groups of several sizes, and every rank in one */           \
+  FORM(kPartial, "partial")     /* ranks in none; if of several sizes, both forms are asked */ \
   FORM(kScrambled, "scrambled") /* groups of one size, one of them not in rank order */        \
   FORM(kChain, "chain")         /* pairs, and nothing comes back to a rank that sent */        \
   FORM(kRing, "ring")           /* pairs, and something does */

@@ -106,7 +106,7 @@ std::vector<int64_t> Groups::Of(int64_t rank, int64_t world_size) const {
   for (auto& group : Expanded(world_size)) {
     if (std::find(group.begin(), group.end(), rank) != group.end()) return group;
   }
-  return {};
+  return {rank};
 }
 
 std::vector<int64_t> Groups::Positions(int64_t world_size) const {

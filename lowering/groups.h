@@ -48,7 +48,7 @@ class Groups {
   std::optional<Groups> Completed(int64_t world_size) const;
   // The list form, with the world spelled out.
   std::vector<std::vector<int64_t>> Expanded(int64_t world_size) const;
-  // The group of a rank, in group order.
+  // The group of a rank, in group order; the rank alone if it is in none.
   std::vector<int64_t> Of(int64_t rank, int64_t world_size) const;
   // By rank: its position in its group; the size of its group, 0 if it is in none; the number of
   // its group. Those in none have position and number 0.

@@ -31,7 +31,9 @@ std::string Hex(uint64_t value) {
 struct QueryFiller {
   Query* query;
   void operator()(const char*, const Pairs& pairs) { query->form = FormOf(pairs); }
+  bool several_sizes = false;
   void operator()(const char*, const Groups& groups) {
+    several_sizes = !groups.Uniform();
     query->form = FormOf(groups, query->target.world_size);
     query->group_size = groups.Size(query->target.world_size);
   }
@@ -47,6 +49,11 @@ Choice ChooseFor(const T& node, const Target& target, ElementType type) {
   Query query{OpOf<T>::value, target, type, std::nullopt};
   QueryFiller filler{&query};
   T::Fields(node, filler);
+  const Choice choice = Choose(query);
+  if (query.form != Form::kPartial || !filler.several_sizes) return choice;
+  // Such groups were not measured: they are taken where either form alone is.
+  if (choice.rule != Rule::kNative) return choice;
+  query.form = Form::kUnequal;
   return Choose(query);
 }
 

@@ -299,3 +299,15 @@ def test_compilers_of_the_table_are_the_installed_ones():
             pytest.skip(f"{package} is not installed: pip install 'torch_xla_cc[aot,aot-gpu]'")
         assert version == MEASURED.versions[package]
     assert importlib.util.find_spec("torch_xla")
+
+
+def test_run_on_some_devices_keeps_the_others():
+    cell = INTERESTING[0]
+    versions = {"libtpu": "1"}
+    some = _measured.Measured(versions, "", {"tpu:v5e/8": {cell: Outcome(NATIVE)}})
+    old = {"tpu:v5e/8": {cell: Outcome("crashed")}, "cpu/4": {cell: Outcome(NATIVE)}}
+    some.keep(_measured.Measured(versions, "", old))
+    assert some.cells["tpu:v5e/8"] == {cell: Outcome(NATIVE)}
+    assert some.cells["cpu/4"] == {cell: Outcome(NATIVE)}
+    some.keep(_measured.Measured({"libtpu": "0"}, "", {"tpu:v4/8": {}}))
+    assert "tpu:v4/8" not in some.cells

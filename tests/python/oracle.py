@@ -114,20 +114,38 @@ def take_all(tensors: Sequence[torch.Tensor]) -> Arrays:
 # The collectives.
 
 
-def _by_group(xs: Arrays, groups: Groups, f: Callable[[Arrays], Arrays]) -> Arrays:
-    """f(the arrays of a group) -> those of its members, for every group."""
-    results: Arrays = list(xs)
+def _by_group(
+    xs: Arrays,
+    groups: Groups,
+    f: Callable[[Arrays], Arrays],
+    outside: Callable[[np.ndarray], np.ndarray] = lambda x: x,
+) -> Arrays:
+    """f(the arrays of a group) -> those of its members, for every group; `outside` of all others."""
+    results: Arrays = [outside(x) for x in xs]
     for group in groups or [range(len(xs))]:
         for rank, result in zip(group, f([xs[rank] for rank in group]), strict=True):
             results[rank] = result
     return results
 
 
-def all_gather(xs: Arrays, dim: int = 0, groups: Groups = None) -> Arrays:
-    def gather(members: Arrays) -> Arrays:
-        return [np.concatenate([np.atleast_1d(x) for x in members], dim)] * len(members)
+def longest(groups: Groups, world: int) -> int:
+    """The size of the longest group."""
+    return max(map(len, groups or [range(world)]))
 
-    return _by_group(xs, groups, gather)
+
+def _filled(blocks: Arrays, count: int) -> Arrays:
+    """So many blocks, with zeros for those that are missing."""
+    return [*blocks, *[np.zeros_like(blocks[0])] * (count - len(blocks))]
+
+
+def all_gather(xs: Arrays, dim: int = 0, groups: Groups = None) -> Arrays:
+    count = longest(groups, len(xs))
+
+    def gather(members: Arrays) -> Arrays:
+        blocks = [np.atleast_1d(x) for x in members]
+        return [np.concatenate(_filled(blocks, count), dim)] * len(members)
+
+    return _by_group(xs, groups, gather, lambda x: np.zeros_like(gather([x])[0]))
 
 
 def _reduce(kind: str, xs: Arrays, scale: float, factor: float) -> np.ndarray:
@@ -166,7 +184,10 @@ def _reduce(kind: str, xs: Arrays, scale: float, factor: float) -> np.ndarray:
 def all_reduce(
     xs: Arrays, reduce_type: str, scale: float = 1, groups: Groups = None, factor: float = 1
 ) -> Arrays:
-    return _by_group(xs, groups, lambda m: [_reduce(reduce_type, m, scale, factor)] * len(m))
+    def reduce(members: Arrays) -> Arrays:
+        return [_reduce(reduce_type, members, scale, factor)] * len(members)
+
+    return _by_group(xs, groups, reduce, lambda x: reduce([x])[0])
 
 
 def reduce_scatter(
@@ -177,10 +198,13 @@ def reduce_scatter(
     groups: Groups = None,
     factor: float = 1,
 ) -> Arrays:
-    def scatter(members: Arrays) -> Arrays:
-        return np.split(_reduce(reduce_type, members, scale, factor), len(members), scatter_dim)
+    count = longest(groups, len(xs))
 
-    return _by_group(xs, groups, scatter)
+    def scatter(members: Arrays) -> Arrays:
+        blocks = np.split(_reduce(reduce_type, members, scale, factor), count, scatter_dim)
+        return blocks[: len(members)]
+
+    return _by_group(xs, groups, scatter, lambda x: np.zeros_like(scatter([x])[0]))
 
 
 def collective_permute(xs: Arrays, pairs: Sequence[Sequence[int]]) -> Arrays:
@@ -196,11 +220,14 @@ def send_recv(xs: Arrays, pairs: Sequence[Sequence[int]], tag: int = 0) -> Array
 def all_to_all(
     xs: Arrays, split_dimension: int, concat_dimension: int, groups: Groups = None
 ) -> Arrays:
-    def exchange(members: Arrays) -> Arrays:
-        blocks = [np.split(x, len(members), split_dimension) for x in members]
-        return [np.concatenate(column, concat_dimension) for column in zip(*blocks, strict=True)]
+    count = longest(groups, len(xs))
 
-    return _by_group(xs, groups, exchange)
+    def exchange(members: Arrays) -> Arrays:
+        blocks = [np.split(x, count, split_dimension) for x in members]
+        columns = [list(column) for column in zip(*blocks, strict=True)][: len(members)]
+        return [np.concatenate(_filled(column, count), concat_dimension) for column in columns]
+
+    return _by_group(xs, groups, exchange, lambda x: np.zeros_like(exchange([x])[0]))
 
 
 def collective_broadcast(xs: Arrays, root_ordinal: int = 0, groups: Groups = None) -> Arrays:

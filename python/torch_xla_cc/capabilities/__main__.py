@@ -25,8 +25,13 @@ def _outcomes(device: Device, todo: Sequence[Cell], jobs: int) -> Iterator[list[
     return _ahead.probe(device, todo, jobs)
 
 
-def probe(devices: list[Device], state_path: Path, out: Path, jobs: int) -> None:
-    """Compile all that the state file has not got yet, and write down what came of it."""
+def probe(
+    devices: list[Device], state_path: Path, out: Path, jobs: int, again: bool = False
+) -> None:
+    """Compile all that the state file has not got yet, and write down what came of it.
+
+    `again`: native and fallback side by side once more, after a change to the fallbacks.
+    """
     console = Console()
     state = State(state_path)
     todo = {
@@ -46,13 +51,17 @@ def probe(devices: list[Device], state_path: Path, out: Path, jobs: int) -> None
             for probes in _outcomes(device, some, jobs):
                 state.add(device, probes)
                 progress.advance(tasks[device], len(probes))
-            compared = {side["op"] for side in state.sides.get(str(device), ())}
+            compared = {} if again else state.sides.get(str(device), {})
             for cell in _sides.wanted() if _sides.is_compared(device) else ():
                 if cell.op not in compared:
                     state.add_side(device, _sides.compare(cell, device))
             if not console.is_terminal:
                 console.print(f"{device}: {len(some)} done")
-    _measured.save(_measured.from_state(state), out)
+    found = _measured.from_state(state)
+    if out.exists():
+        # What this run was not asked for stays, unless it comes from other compilers.
+        found.keep(_measured.load(out))
+    _measured.save(found, out)
     console.print(f"Wrote {out}")
 
 
@@ -82,6 +91,9 @@ def main(arguments: Sequence[str]) -> int:
         "--targets", nargs="*", choices=names, default=names, metavar="DEVICE/RANKS"
     )
     prober.add_argument("--jobs", type=int, default=1, help="compilers at a time")
+    prober.add_argument(
+        "--sides-again", action="store_true", help="compare native and fallback once more"
+    )
     prober.add_argument("--state", type=Path, default=Path("build/probe.jsonl"))
     prober.add_argument("--out", type=Path, default=_measured.PATH)
     generator = commands.add_parser("generate", help="write the table and the page")
@@ -92,7 +104,7 @@ def main(arguments: Sequence[str]) -> int:
         return generate(chosen.measured, chosen.check)
     chosen.state.parent.mkdir(parents=True, exist_ok=True)
     devices = [device for device in DEVICES if str(device) in chosen.targets]
-    probe(devices, chosen.state, chosen.out, chosen.jobs)
+    probe(devices, chosen.state, chosen.out, chosen.jobs, chosen.sides_again)
     return 0
 
 

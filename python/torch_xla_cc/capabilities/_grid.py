@@ -146,6 +146,8 @@ def groups(form: str, world: int) -> list[list[int]] | None:
     half, quarter = world // 2, world // 4
     ranks = list(range(world))
     side = 2 ** ((world.bit_length() - 1) // 2)  # the side of a square, or half of the other
+    # 3 has no common divisor with a power of two.
+    mixed = [3 * i % half for i in range(half)] if half > 2 else [1, 0]
     shuffled = random.Random(world).sample(ranks, world)
     return {
         "world": None,
@@ -155,8 +157,7 @@ def groups(form: str, world: int) -> list[list[int]] | None:
         "scrambled:far-pairs": [[i, world - 1 - i] for i in range(half)],
         "unequal": [ranks[:quarter], ranks[quarter : quarter + half], ranks[quarter + half :]],
         "partial": [ranks[:quarter], ranks[quarter:half]] if quarter > 1 else [ranks[:half]],
-        # 3 has no common divisor with a power of two.
-        "scrambled": [[at + 3 * i % half for i in range(half)] for at in (0, half)],
+        "scrambled": [[at + i for i in mixed] for at in (0, half)],
         "scrambled:random": [shuffled[i : i + side] for i in range(0, world, side)],
         "scrambled:world": [[3 * i % world for i in range(world)]],
     }[form]  # fmt: skip

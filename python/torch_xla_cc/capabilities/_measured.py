@@ -100,6 +100,12 @@ class Measured:
     cells: dict[str, dict[Cell, Outcome]]
     sides: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
+    def keep(self, old: Measured) -> None:
+        """Take over the devices that this one has not, if they are of the same versions."""
+        if old.versions == self.versions:
+            self.cells = dict(sorted({**old.cells, **self.cells}.items()))
+            self.sides = dict(sorted({**old.sides, **self.sides}.items()))
+
     def worlds(self, device: str) -> list[int]:
         """The numbers of ranks that a device was measured with."""
         return sorted(
@@ -119,7 +125,11 @@ def from_state(state: State) -> Measured:
         versions={package: installed(package) or "none" for package in PACKAGES},
         date=datetime.datetime.now(tz=datetime.timezone.utc).date().isoformat(),
         cells={name: state.probes[name] for name in sorted(known) if state.probes.get(name)},
-        sides={name: state.sides[name] for name in sorted(known) if state.sides.get(name)},
+        sides={
+            name: list(state.sides[name].values())
+            for name in sorted(known)
+            if state.sides.get(name)
+        },
     )
 
 

@@ -83,13 +83,13 @@ class State:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.probes: dict[str, dict[Cell, Outcome]] = {}
-        self.sides: dict[str, list[dict[str, object]]] = {}
+        self.sides: dict[str, dict[str, dict[str, object]]] = {}  # by device, by op
         for line in path.read_text().splitlines() if path.exists() else ():
             if not line.endswith("}"):
                 continue  # the run was ended while it wrote this one
             row = json.loads(line)
             if "side" in row:
-                self.sides.setdefault(row["device"], []).append(row["side"])
+                self.sides.setdefault(row["device"], {})[row["side"]["op"]] = row["side"]
             else:
                 cell = Cell(*row["cell"].split())
                 self.probes.setdefault(row["device"], {})[cell] = Outcome(*row["outcome"])
@@ -108,7 +108,7 @@ class State:
 
     def add_side(self, device: Device, side: dict[str, object]) -> None:
         """Remember a comparison of native and fallback."""
-        self.sides.setdefault(str(device), []).append(side)
+        self.sides.setdefault(str(device), {})[str(side["op"])] = side
         self._append([{"device": str(device), "side": side}])
 
     def _append(self, rows: list[dict[str, object]]) -> None:

@@ -18,7 +18,7 @@ _COMPILER = {"cpu": "XLA:CPU", "tpu": "the TPU compiler", "gpu": "the GPU compil
 _PHRASES = (
     ("uniform size", "it wants groups of one size"),
     ("groups all of the same sizes", "it wants groups of one size"),
-    ("In cross_replica mode, replica groups shou", "it wants every rank in a group"),
+    ("mode, replica grou", "it wants every rank in a group"),
     ("lowering only of Sum all reduce", "it takes no such reduction of this type"),
     ("not contain X64 element types", "it cannot split a 64 bit type in halves here"),
     ("not contain complex element types", "it takes no such reduction of this type"),

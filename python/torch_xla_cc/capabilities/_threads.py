@@ -22,7 +22,7 @@ TIMEOUT_S = 60.0
 _TOGETHER = 24  # cells of one program
 NEVER_MET = "the ranks never meet, and the process ends after 15 s"
 _OF_ANY_TYPE = re.compile(
-    r"hlo verifier\].* (In cross_replica mode|Replica groups expected)|does not have a layout"
+    r"hlo verifier\].* (In [\w-]+ mode, replica|Replica groups expected)|does not have a layout"
 )
 _RENDEZVOUS = re.compile(r"[Rr]endezvous|may be stuck|Termination timeout")
 _FATAL = re.compile(r"^F\d{4} [\d:.]+ +\d+ ([\w./-]+:\d+\] .*)", re.M)
@@ -85,8 +85,9 @@ class _Child:
     def run(self, some: list[Cell]) -> Outcome:
         """The outcome of a program; a process that it kills is followed by another."""
         outcome = self._run(some)
-        if outcome.result == WRONG:
-            # What an earlier failure left behind may be to blame.
+        failed = outcome.result in (CRASHED, TIMEOUT, WRONG) and outcome.says != NEVER_MET
+        if failed:
+            # What an earlier program left behind may be to blame.
             self.close_process()
             outcome = self._run(some)
         return outcome
