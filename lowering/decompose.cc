@@ -23,12 +23,14 @@ Value RowByRank(Computation& c, const Rows& rows) {
 
 namespace {
 
-// A type that a compiler moves as it is. XLA:CPU selects and updates narrow floats as f32, and so
-// quietens NaNs.
-ElementType Plain(ElementType type) {
-  const hlo::TypeClass kind = hlo::Class(type);
+// f of x in a type that a compiler moves as it is. XLA:CPU selects, updates and concatenates narrow
+// floats as f32, and so quietens NaNs.
+template <class Function>
+Value AsPlain(Computation& c, const Value& x, const Function& f) {
+  const hlo::TypeClass kind = hlo::Class(x.shape.type);
   const bool is_float = kind == hlo::TypeClass::kFloat || kind == hlo::TypeClass::kFloat8;
-  return is_float ? BitsType(type) : type;
+  if (!is_float) return f(x);
+  return c.BitcastConvert(f(c.BitcastConvert(x, BitsType(x.shape.type))), x.shape.type);
 }
 
 }  // namespace
@@ -37,10 +39,9 @@ Value ChooseByRank(Computation& c, const std::vector<int64_t>& choose, const Val
                    const Value& other) {
   const Value chosen = c.Convert(ByRank(c, choose), ElementType::kPred);
   const Value mask = c.Fill(chosen, {ElementType::kPred, x.shape.dims});
-  const ElementType type = x.shape.type;
-  const Value selected = c.Select(mask, c.BitcastConvert(x, Plain(type)),
-                                  c.BitcastConvert(other, Plain(type)));
-  return c.BitcastConvert(selected, type);
+  return AsPlain(c, x, [&](const Value& plain) {
+    return c.Select(mask, plain, c.BitcastConvert(other, plain.shape.type));
+  });
 }
 
 Value KeepByRank(Computation& c, const Value& x, const std::vector<int64_t>& keep) {
@@ -63,24 +64,27 @@ Value BlockByRank(Computation& c, const Value& x, int64_t dim, int64_t size,
                   const std::vector<int64_t>& offsets) {
   std::vector<int64_t> sizes = x.shape.dims;
   sizes[dim] = size;
-  return c.DynamicSlice(x, StartAt(c, x.shape, dim, ByRank(c, offsets)), sizes);
+  return AsPlain(c, x, [&](const Value& plain) {
+    return c.DynamicSlice(plain, StartAt(c, x.shape, dim, ByRank(c, offsets)), sizes);
+  });
 }
 
 Value WithBlockByRank(Computation& c, const Value& x, const Value& block, int64_t dim,
                       const std::vector<int64_t>& offsets) {
-  const ElementType type = x.shape.type;
-  const Value updated =
-      c.DynamicUpdateSlice(c.BitcastConvert(x, Plain(type)), c.BitcastConvert(block, Plain(type)),
-                           StartAt(c, x.shape, dim, ByRank(c, offsets)));
-  return c.BitcastConvert(updated, type);
+  return AsPlain(c, x, [&](const Value& plain) {
+    return c.DynamicUpdateSlice(plain, c.BitcastConvert(block, plain.shape.type),
+                                StartAt(c, x.shape, dim, ByRank(c, offsets)));
+  });
 }
 
 Value ReorderBlocks(Computation& c, const Value& x, int64_t dim, const Rows& rows) {
   return TakeBlocks(c, x, dim, x.shape.dims[dim] / static_cast<int64_t>(rows[0].size()), rows);
 }
 
-Value TakeBlocks(Computation& c, const Value& x, int64_t dim, int64_t size, const Rows& rows) {
-  const int64_t blocks = static_cast<int64_t>(rows[0].size());
+namespace {
+
+Value TakePlainBlocks(Computation& c, const Value& x, int64_t dim, int64_t size,
+                      const Rows& rows) {
   const bool same =
       std::all_of(rows.begin(), rows.end(), [&](const auto& row) { return row == rows[0]; });
   Values parts;
@@ -97,11 +101,19 @@ Value TakeBlocks(Computation& c, const Value& x, int64_t dim, int64_t size, cons
   const Value row = RowByRank(c, offsets);
   std::vector<int64_t> sizes = x.shape.dims;
   sizes[dim] = size;
-  for (int64_t i = 0; i < blocks; ++i) {
+  for (int64_t i = 0; i < static_cast<int64_t>(rows[0].size()); ++i) {
     const Value start = c.Reshape(c.Slice(row, 0, i, i + 1), {});
     parts.push_back(c.DynamicSlice(x, StartAt(c, x.shape, dim, start), sizes));
   }
   return c.Concatenate(parts, dim);
+}
+
+}  // namespace
+
+Value TakeBlocks(Computation& c, const Value& x, int64_t dim, int64_t size, const Rows& rows) {
+  return AsPlain(c, x, [&](const Value& plain) {
+    return TakePlainBlocks(c, plain, dim, size, rows);
+  });
 }
 
 Rows ToRankOrder(const Groups& groups, int64_t world_size) {

@@ -49,10 +49,14 @@ INTERESTING = [
 def sample(name: str, size: int) -> list[Cell]:
     """The same cells every time, from all over the table, and the interesting ones."""
     cells = MEASURED.cells[name]
+    # An all_to_all of many v5e chips compiles for most of a minute: on a busy machine for more.
+    slow = ("all_to_all",) if name in ("tpu:v5e/128", "tpu:v5e/256") else ()
     quick = [
         cell
         for cell, outcome in cells.items()
-        if outcome.result != TIMEOUT and not outcome.says.startswith(_threads.NEVER_MET)
+        if outcome.result != TIMEOUT
+        and cell.op not in slow
+        and not outcome.says.startswith(_threads.NEVER_MET)
     ]
     chosen = sorted(quick, key=lambda cell: zlib.crc32(str(cell).encode()))[:size]
     return [cell for cell in dict.fromkeys([*INTERESTING, *chosen]) if cell in quick]
@@ -75,15 +79,15 @@ def test_sample_is_as_the_table_says(name):
         find_library(parse_target(device.target))
     except CompilerMissing as missing:
         pytest.skip(str(missing))
-    some = sample(name, 40 if device.world <= 8 else 8)
-    assert len(some) >= 8
+    some = sample(name, 24 if device.world <= 8 else 6)
+    assert len(some) >= 6
     probes = [probe for found in _ahead.probe(device, some) for probe in found]
     assert {cell for cell, _ in probes} == set(some)
     assert differences(name, probes) == []
 
 
 def test_sample_is_as_the_table_says_on_cpu():
-    some = sample("cpu/4", 30)
+    some = sample("cpu/4", 20)
     some.sort(key=lambda cell: (cell.form == "partial", cell.op, cell.form, cell.number))
     probes = [probe for found in _threads.probe(DEVICES["cpu/4"], some) for probe in found]
     assert [cell for cell, _ in probes] == some

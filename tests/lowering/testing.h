@@ -151,7 +151,7 @@ inline std::vector<Sample> Samples(int64_t world_size) {
   }
   int form = 0;
   std::vector<Groups> forms = UniformGroups(world_size);
-  if (world_size % 2 == 0) forms.push_back(PartialGroups(world_size));
+  forms.push_back(PartialGroups(world_size));
   for (const Groups& groups : forms) {
     const std::string suffix = std::to_string(form++);
     samples.push_back({"gather_" + suffix, AllGather{1, groups}, cube});
