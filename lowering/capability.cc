@@ -148,7 +148,7 @@ Form FormOf(const Groups& groups, int64_t world_size) {
   if (groups.IsWorld()) return Form::kWorld;
   if (!groups.Covers(world_size)) return Form::kPartial;
   if (!groups.Uniform()) return Form::kUnequal;
-  return groups.Ascending() ? Form::kEqual : Form::kScrambled;
+  return groups.Iota(world_size) ? Form::kEqual : Form::kScrambled;
 }
 
 Form FormOf(const Pairs& pairs) {

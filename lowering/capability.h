@@ -16,10 +16,10 @@ enum class Rule { kNative, kFallback, kRefused };
 // groups, the last two those of pairs.
 #define XLA_CC_FORMS(FORM)                                                                     \
   FORM(kWorld, "world")         /* everybody, in rank order */                                 \
-  FORM(kEqual, "equal")         /* groups of one size, each in rank order */                   \
+  FORM(kEqual, "equal")         /* of consecutive ranks or of every n-th, in rank order */     \
   FORM(kUnequal, "unequal")     /* groups of several sizes, and every rank in one */           \
   FORM(kPartial, "partial")     /* ranks in none; if of several sizes, both forms are asked */ \
-  FORM(kScrambled, "scrambled") /* groups of one size, one of them not in rank order */        \
+  FORM(kScrambled, "scrambled") /* all others of one size that hold everybody */               \
   FORM(kChain, "chain")         /* pairs, and nothing comes back to a rank that sent */        \
   FORM(kRing, "ring")           /* pairs, and something does */
 

@@ -42,6 +42,7 @@ class _Rank:
         self.rank = rank
         self.result: Any = None
         self.error: BaseException | None = None
+        self._fallback = _C.thread_fallback()  # of the thread that launches
         self.thread = threading.Thread(
             target=self._run, args=(fn, args), name=f"rank {rank}", daemon=True
         )
@@ -49,6 +50,7 @@ class _Rank:
     def _run(self, fn: Callable[..., Any], args: Sequence[Any]) -> None:
         try:
             XLAC._xla_set_default_device(f"xla:{self.rank}")
+            _C.set_thread_fallback(self._fallback)
             self.result = fn(self.rank, *args)
             # What is still pending runs now: peers may wait for this rank's part of it.
             torch_xla.sync()

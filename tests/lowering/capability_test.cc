@@ -134,6 +134,8 @@ TEST(Forms, OfGroups) {
   EXPECT_EQ(FormOf(Groups(Lists{{0, 1}}), 4), Form::kPartial);
   EXPECT_EQ(FormOf(Groups(Lists{{1, 0}, {2, 3}}), 4), Form::kScrambled);
   EXPECT_EQ(FormOf(Groups(Lists{{1, 0, 2, 3}}), 4), Form::kScrambled);
+  EXPECT_EQ(FormOf(Groups(Lists{{0, 2}, {1, 3}}), 4), Form::kEqual);
+  EXPECT_EQ(FormOf(Groups(Lists{{0, 3}, {1, 2}}), 4), Form::kScrambled);
   EXPECT_EQ(FormOf(Groups(Lists{{1, 0}, {2}}), 4), Form::kPartial);
   EXPECT_EQ(FormOf(Groups(Lists{{1, 0}, {2}}), 3), Form::kUnequal);
 }

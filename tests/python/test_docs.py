@@ -88,22 +88,6 @@ def test_sections_say_it_all(op):
         assert equation.partition(" = ")[2].strip(".").rstrip(":,") in words, equation
 
 
-def test_capabilities_name_every_reason_of_the_table():
-    """Each row of lowering/capability.cc has its op in the tables of its kind of device."""
-    rows = re.findall(
-        r"\{DeviceKind::k(\w+), Op::k(\w+), k\w+, k\w+, \w+::\w+, Rule::k(\w+),",
-        (ROOT / "lowering/capability.cc").read_text(),
-    )
-    assert len(rows) >= 20
-    document = (ROOT / "docs/capabilities.md").read_text()
-    for kind, op, rule in rows:
-        title = {"Cpu": "CPU threads", "Tpu": "TPU", "Gpu": "GPU"}[kind]
-        text = document.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
-        name = re.sub(r"(?<!^)(?=[A-Z])", "_", op).lower()
-        described = [line for line in text.splitlines() if re.match(rf"\| .*\b{name}\b", line)]
-        assert any(f"| {rule.lower()} |" in line for line in described), (kind, op, rule)
-
-
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 

@@ -43,7 +43,9 @@ def why(device: str, outcome: Outcome) -> str:
     compiler = _COMPILER[device.split(":")[0]]
     says = _CONTEXT.sub("", _AS.sub("", outcome.says))
     if outcome.result == CRASHED:
-        return says if says.startswith("the ranks never meet") else f"{compiler} crashes on it"
+        if says.startswith("the ranks never meet"):
+            return "ranks on threads run a program each, and never meet in this instruction"
+        return f"{compiler} crashes on it"
     if outcome.result == TIMEOUT:
         return f"{compiler} does not come to an end within 60 s"
     if outcome.result == WRONG:

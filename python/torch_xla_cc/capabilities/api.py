@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterable
 from types import TracebackType
 
@@ -144,7 +145,8 @@ def supports(
       groups: "world", "equal", "unequal", "partial" (some ranks in none) or "scrambled" (not in
         rank order); of ops with pairs "chain" or "ring".
     """
-    return explain(op, target, dtype, reduce_type=reduce_type, groups=groups).rule == "native"
+    cell, number, (name, world) = _asked("supports", op, target, dtype, reduce_type, groups)
+    return _choose(name, world, number, cell)[0] == "native"
 
 
 def explain(
@@ -156,20 +158,15 @@ def explain(
     groups: str = "world",
 ) -> Explanation:
     """What a collective becomes there, and why. Arguments as of supports."""
-    _one_of("explain: op", op, _grid.OPS)
-    kind = _kind("explain", op, reduce_type)
-    type_name, number = _type("explain", dtype)
-    name, world = _target("explain", target)
-    form = _form("explain", op, groups)
-    cell = _grid.Cell(op, type_name, _ON_INSTRUCTION.get(kind or "-", kind or "-"), form, "one")
+    cell, number, (name, world) = _asked("explain", op, target, dtype, reduce_type, groups)
     call = _lowered(name, world, number, cell)
     return Explanation(
         op=op,
         target=name,
         world_size=world,
         dtype=dtype,
-        reduce_type=kind,
-        groups=form,
+        reduce_type=reduce_type if op in _grid.REDUCTIONS else None,
+        groups=cell.form,
         rule=call["rule"],
         why=call["why"],
         opcodes=tuple(call["opcodes"]),
@@ -181,10 +178,26 @@ def explain(
     )
 
 
+def _asked(
+    function: str, op: object, target: object, dtype: object, reduce_type: object, groups: object
+) -> tuple[_grid.Cell, int, tuple[str, int]]:
+    """What is asked for, checked: a cell, the number of its type, the target."""
+    known = _one_of(f"{function}: op", op, _grid.OPS)
+    kind = _kind(function, known, reduce_type) or "-"
+    type_name, number = _type(function, dtype)
+    form = _form(function, known, groups)
+    cell = _grid.Cell(known, type_name, _ON_INSTRUCTION.get(kind, kind), form, "one")
+    return cell, number, _target(function, target)
+
+
+def _choose(target: str, world: int, number: int, cell: _grid.Cell) -> tuple[str, str]:
+    kind = cell.kind if cell.kind != "-" else None
+    rule, why, _ = _C.choose(cell.op, target, world, number, kind, cell.form, world)
+    return rule, why
+
+
 def _lowered(target: str, world: int, number: int, cell: _grid.Cell) -> dict[str, object]:
-    rule, why, _ = _C.choose(
-        cell.op, target, world, number, cell.kind if cell.kind != "-" else None, cell.form, world
-    )
+    rule, why = _choose(target, world, number, cell)
     nothing = dict.fromkeys(
         ("wire_bytes", "native_wire_bytes", "memory_bytes", "native_memory_bytes"), 0
     )
@@ -212,8 +225,8 @@ def _becomes(target: str, world: int, cell: _grid.Cell) -> str | None:
     from . import _measured, _table  # reads the file, which the answer alone needs
 
     measured = _measured.load()
-    device = ":".join(target.split(":")[:2]).rstrip("0123456789").removesuffix("x")
-    device = device if device in measured.devices() else target.split(":")[0]
+    # gpu:h100x8 -> gpu:h100, tpu:v4:2x2x2 -> tpu:v4
+    device = re.sub(r"(?<=\d)x\d+$", "", ":".join(target.split(":")[:2]))
     worlds = [size for size in measured.worlds(device) if size <= max(world, 8)]
     found = _table.outcome_in(measured, device, worlds[-1], cell) if worlds else None
     return found.becomes if found is not None and found.becomes else None

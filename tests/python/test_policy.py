@@ -1,0 +1,245 @@
+"""Fallbacks are never silent: warned about once, forbidden when asked, counted, listed, explained."""
+
+import os
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+import torch_xla
+import worlds
+from torch_xla.debug import metrics
+
+import torch_xla_cc
+from torch_xla_cc import FallbackForbidden, FallbackWarning, capabilities, lowering_for
+from torch_xla_cc import xla_model as xm
+
+HALVES = [[0, 1], [2, 3]]
+
+
+def operand():
+    return torch.ones(8, 4, device=torch_xla.device())
+
+
+def exchange(rank, policy):
+    with torch_xla_cc.fallback(policy):
+        return xm.all_to_all(operand(), 0, 0).cpu().tolist()
+
+
+def test_forbidden():
+    with pytest.raises(FallbackForbidden) as caught:
+        worlds.run(4, exchange, "error")
+    message = str(caught.value)
+    assert message.startswith("all_to_all(split_dim=0, concat_dim=0, groups=world) of f32[8,4] on cpu")
+    assert "384 B instead of 96 B on the wire" in message
+    assert "fallback='allow'" in message
+    assert worlds.run(4, exchange, "allow")[0][0][0] == 1, "the ranks go on"
+
+
+def per_call(rank):
+    found = []
+    for call in (
+        lambda: xm.all_to_all(operand(), 0, 0, fallback="error"),
+        lambda: xm.collective_permute(operand(), [[0, 1]], fallback="error"),
+        lambda: xm.collective_broadcast([operand()], fallback="error"),
+    ):
+        try:
+            call()
+            found.append("taken")
+        except FallbackForbidden:
+            found.append("forbidden")
+    with torch_xla_cc.fallback("error"):
+        x = xm.all_to_all(operand(), 0, 0, fallback="allow")
+        native = xm.all_gather(operand())
+        xm.all_reduce(xm.REDUCE_SUM, operand())
+    found += [list(x.shape), list(native.shape)]
+    torch_xla.sync()
+    return found
+
+
+def test_per_call():
+    wanted = ["forbidden", "forbidden", "forbidden", [8, 4], [32, 4]]
+    assert worlds.run(4, per_call) == [wanted] * 4
+
+
+def warned(rank):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            xm.reduce_scatter("xor", torch.ones(8, dtype=torch.int32, device=torch_xla.device()))
+            torch_xla.sync()
+    return [(str(w.message), w.category is FallbackWarning, w.filename) for w in caught]
+
+
+def test_warns_once_for_each_op_device_and_reason():
+    with worlds.World(2) as world:  # of its own: nothing was warned about yet
+        # Filters are the process's, so one rank may see the warning of another.
+        found = [w for rank in world.run(warned) for w in rank if w[1]]
+        assert len({text for text, _, _ in found}) == 1
+        text, _, file = found[0]
+        assert text.startswith("reduce_scatter(reduce_type=xor")
+        assert "XLA:CPU" in text and "TORCH_XLA_CC_FALLBACK" in text
+        assert file == __file__
+        assert [w for rank in world.run(warned) for w in rank if w[1]] == []
+
+
+def as_error(rank):
+    warnings.simplefilter("error", FallbackWarning)  # for good: this process is the test's own
+    xm.collective_broadcast([operand()])
+
+
+def test_a_filter_may_make_it_an_error():
+    with worlds.World(4) as world, pytest.raises(FallbackWarning, match="collective_broadcast"):
+        world.run(as_error)
+
+
+def counted(rank):
+    torch_xla.sync()
+    before = metrics.counter_value("xla_cc.fallback.all_to_all") or 0
+    xm.all_to_all(operand(), 0, 0)
+    xm.all_gather(operand())
+    torch_xla.sync()
+    report = metrics.metrics_report()
+    return (metrics.counter_value("xla_cc.fallback.all_to_all") - before, "all_gather" in report)
+
+
+def test_counted_in_the_metrics_report():
+    found = worlds.run(4, counted)
+    assert max(count for count, _ in found) >= 1
+    assert "xla_cc.fallback.all_to_all" in worlds.run(4, report)[0]
+
+
+def report(rank):
+    return metrics.metrics_report()
+
+
+def test_metadata_says_how():
+    with lowering_for("cpu", 4):
+        text = torch_xla_cc._C.lower_all_to_all([(11, [8])], 0, 0, None, None)["bytes"]
+    assert b"all_to_all(split_dim=0, concat_dim=0, groups=world) fallback: " in text
+
+
+def test_what_costs_nothing_more_is_no_offence():
+    channel = xm.Channel([(0, 1)])
+    with torch_xla_cc.fallback("error"), lowering_for("tpu:v5e:2x4"):
+        x = torch.ones(8, device=torch_xla.device())
+        xm.send(x, channel)
+        xm.recv(x, channel)  # the pair is one collective_permute
+        xm.all_reduce(xm.REDUCE_SUM, torch.ones(8, dtype=torch.uint64, device=x.device))
+        with pytest.raises(FallbackForbidden):
+            xm.collective_broadcast([x])
+
+
+def test_launch_passes_the_policy_on():
+    program = (
+        "import torch, torch_xla, torch_xla_cc\n"
+        "from torch_xla_cc import xla_model as xm\n"
+        "def f(rank):\n"
+        "    x = torch.ones(4, device=torch_xla.device())\n"
+        "    return xm.all_to_all(x, 0, 0).cpu()\n"
+        "try:\n"
+        "    with torch_xla_cc.fallback('error'):\n"
+        "        torch_xla_cc.launch(f, nprocs=4)\n"
+        "except torch_xla_cc.FallbackForbidden:\n"
+        "    print('forbidden')\n"
+    )
+    assert run(program).stdout.strip() == "forbidden"
+
+
+def run(program, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("value", ["allow", "warn", "error"])
+def test_the_environment_sets_it(value):
+    program = "import torch_xla_cc; print(torch_xla_cc._C.fallback())"
+    assert run(program, TORCH_XLA_CC_FALLBACK=value).stdout.strip() == value
+
+
+def test_a_wrong_environment_is_said():
+    ended = run("import torch_xla_cc", TORCH_XLA_CC_FALLBACK="never")
+    assert ended.returncode != 0
+    assert "TORCH_XLA_CC_FALLBACK = 'never', but it must be one of 'allow', 'warn'" in ended.stderr
+
+
+@pytest.mark.parametrize("policy", ["never", None, 3, ["error"]])
+def test_wrong_policies(policy):
+    with pytest.raises(ValueError, match="policy"), torch_xla_cc.fallback(policy):
+        pass
+
+
+# supports, explain, register.
+
+
+def test_supports():
+    assert capabilities.supports("all_gather", "cpu")
+    assert capabilities.supports("all_to_all", "tpu:v5e")
+    assert not capabilities.supports("all_to_all", "tpu:v5e:16x16")
+    assert capabilities.supports("all_to_all", "tpu:v6e:16x16")
+    assert not capabilities.supports("collective_broadcast", "tpu:v5p")
+    assert capabilities.supports("collective_broadcast", "gpu:h100")
+    assert not capabilities.supports("all_reduce", "cpu", torch.int32, reduce_type="xor")
+    assert capabilities.supports("all_reduce", "cpu", torch.int32, reduce_type="average")
+    assert not capabilities.supports("all_gather", "tpu:v5e", groups="unequal")
+    assert not capabilities.supports("collective_permute", "cpu")
+    assert capabilities.supports("all_to_all", "neuron")
+    assert capabilities.supports("all_gather"), "of the running device"
+    assert capabilities.supports("all_gather", torch_xla.device())
+
+
+def test_explain():
+    found = capabilities.explain("all_reduce", "cpu", torch.int32, reduce_type="xor")
+    assert (found.rule, found.opcodes) == ("fallback", ("all-gather",))
+    assert found.wire_bytes > found.native_wire_bytes > 0
+    assert "XLA:CPU" in found.why
+    text = str(found)
+    assert "all_reduce by xor of int32 (world) on cpu" in text and "fallback" in text
+    refused = capabilities.explain("all_gather", "tpu:v5e", torch.complex128)
+    assert (refused.rule, refused.opcodes) == ("refused", ())
+    small = capabilities.explain("reduce_scatter", "tpu:v4")
+    assert small.rule == "native" and "all-reduce" in small.becomes
+
+
+def test_register():
+    entry = capabilities.register("all_gather", "tpu:v5e", False, why="a bug of ours")
+    try:
+        found = capabilities.explain("all_gather", "tpu:v5e:2x4")
+        assert (found.rule, found.why) == ("fallback", "a bug of ours")
+        assert capabilities.supports("all_gather", "tpu:v6e")
+        with capabilities.register("all_gather", "tpu", True, dtype=torch.float32):
+            assert capabilities.supports("all_gather", "tpu:v5e")
+            assert not capabilities.supports("all_gather", "tpu:v5e", torch.int8)
+    finally:
+        entry.unregister()
+    assert capabilities.supports("all_gather", "tpu:v5e")
+
+
+@pytest.mark.parametrize(
+    ("error", "call"),
+    [
+        (ValueError, lambda: capabilities.supports("all_scatter", "cpu")),
+        (ValueError, lambda: capabilities.supports("all_gather", "cpu", torch.qint8)),
+        (ValueError, lambda: capabilities.supports("all_gather", "cpu", "f32")),
+        (ValueError, lambda: capabilities.supports("all_gather", "")),
+        (ValueError, lambda: capabilities.supports("all_gather", "tpu:v5e:0x4")),
+        (TypeError, lambda: capabilities.supports("all_gather", 5)),
+        (ValueError, lambda: capabilities.supports("all_gather", "cpu", groups="ring")),
+        (ValueError, lambda: capabilities.supports("all_reduce", "cpu", reduce_type="mean")),
+        (ValueError, lambda: capabilities.register("all_gather", "tpu:v5e:2x4", True)),
+        (ValueError, lambda: capabilities.register("all_gather", "", True)),
+        (TypeError, lambda: capabilities.register("all_gather", "cpu", "yes")),
+        (TypeError, lambda: capabilities.register("all_gather", "cpu", True, why=3)),
+        (ValueError, lambda: capabilities.register("all_gather", "cpu", True, dtype=3)),
+    ],
+)
+def test_wrong_questions(error, call):
+    with pytest.raises(error):
+        call()
