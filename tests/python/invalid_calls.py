@@ -157,18 +157,17 @@ class Spoiler:
     def groups(self) -> Any:
         size = self.rng.choice([s for s in range(1, self.world + 1) if self.world % s == 0])
         whole = self.partition([size] * (self.world // size))
-        return self.rng.choice([None, [], whole, tuple(map(tuple, whole))])
+        some = self.partition([size])  # and the others in none
+        return self.rng.choice([None, [], whole, some, tuple(map(tuple, whole))])
 
-    def bad_groups(self, uniform: bool) -> Any:
+    def bad_groups(self) -> Any:
         rng, world = self.rng, self.world
         lists = self.partition([1] * (world - 1) + [1])
-        if world > 2 and uniform and rng.random() < 0.2:
-            return self.partition([1, world - 1])
         if rng.random() < 0.5:
             lists = self.partition([world])
         group = rng.choice(lists)
         at = rng.randrange(len(group))
-        match rng.randrange(9):
+        match rng.randrange(8):
             case 0:
                 return rng.choice(NOT_LISTS)
             case 1:
@@ -180,10 +179,8 @@ class Spoiler:
             case 4:
                 group.append(rng.randrange(world))
             case 5:
-                group.pop()
-            case 6:
                 lists.insert(rng.randrange(len(lists) + 1), [])
-            case 7:
+            case 6:
                 lists.append(list(rng.choice(lists)))
             case _:
                 group.extend(rng.choices(range(-1, world + 1), k=rng.choice([1, 10, 5000])))
@@ -254,7 +251,7 @@ class Spoiler:
             out = [0, -1, 2**31, 2**62, -(2**63)]
             return rng.choice([*NOT_INTS, None, *out, *out])
         if field == "groups":
-            return self.bad_groups(uniform=op in ("all_gather", "reduce_scatter", "all_to_all"))
+            return self.bad_groups()
         if field == "pairs":
             return self.bad_pairs()
         if field == "reduce_type":

@@ -223,7 +223,7 @@ def refused(rank: int) -> list[str]:
     for call in (
         lambda: xm.reduce_scatter(xm.REDUCE_SUM, x),
         lambda: xm.all_gather(x, dim=2),
-        lambda: xm.all_gather(x, groups=[[0, 1], [2]]),
+        lambda: xm.all_gather(x, groups=[[0, 1], [2, 0]]),
         lambda: xm.all_reduce("avg", x),
     ):
         try:
