@@ -27,7 +27,7 @@ struct Row {
   const char* device;
   int op;
   uint32_t types;
-  uint32_t kinds;   // meaningless for data movement
+  uint32_t kinds;  // meaningless for data movement
   uint32_t forms;
   uint32_t counts;
   int64_t least_ranks;  // the row holds from that many on
@@ -63,7 +63,6 @@ bool IsMeasured(const std::string& device) {
   }
   return false;
 }
-
 
 // Groups that are as large as a world are treated as one by a compiler.
 bool Holds(const Row& row, const Query& query) {

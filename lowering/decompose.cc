@@ -83,8 +83,7 @@ Value ReorderBlocks(Computation& c, const Value& x, int64_t dim, const Rows& row
 
 namespace {
 
-Value TakePlainBlocks(Computation& c, const Value& x, int64_t dim, int64_t size,
-                      const Rows& rows) {
+Value TakePlainBlocks(Computation& c, const Value& x, int64_t dim, int64_t size, const Rows& rows) {
   const bool same =
       std::all_of(rows.begin(), rows.end(), [&](const auto& row) { return row == rows[0]; });
   Values parts;
@@ -111,9 +110,8 @@ Value TakePlainBlocks(Computation& c, const Value& x, int64_t dim, int64_t size,
 }  // namespace
 
 Value TakeBlocks(Computation& c, const Value& x, int64_t dim, int64_t size, const Rows& rows) {
-  return AsPlain(c, x, [&](const Value& plain) {
-    return TakePlainBlocks(c, plain, dim, size, rows);
-  });
+  return AsPlain(c, x,
+                 [&](const Value& plain) { return TakePlainBlocks(c, plain, dim, size, rows); });
 }
 
 Rows ToRankOrder(const Groups& groups, int64_t world_size) {

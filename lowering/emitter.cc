@@ -67,8 +67,8 @@ int64_t Bytes(const std::vector<Shape>& shapes) {
   return bytes;
 }
 
-// An instruction costs time before it moves anything: about as much as moving so many bytes. Threads
-// have to wake each other, and have a memory for a wire.
+// An instruction costs time before it moves anything: about as much as moving so many bytes.
+// Threads have to wake each other, and have a memory for a wire.
 int64_t BytesOfLatency(const Target& target) {
   return target.RanksAreThreads() ? int64_t{2} << 20 : int64_t{256} << 10;
 }

@@ -51,9 +51,8 @@ bool Groups::Covers(int64_t world_size) const {
 }
 
 bool Groups::Ascending() const {
-  return std::all_of(list_.begin(), list_.end(), [](const auto& group) {
-    return std::is_sorted(group.begin(), group.end());
-  });
+  return std::all_of(list_.begin(), list_.end(),
+                     [](const auto& group) { return std::is_sorted(group.begin(), group.end()); });
 }
 
 int64_t Groups::Size(int64_t world_size) const {

@@ -35,9 +35,9 @@ class Groups {
   // rank order becomes the world, so that equal calls have equal keys.
   Status Resolve(const std::string& op, int64_t world_size);
 
-  bool Uniform() const;                    // all of one size
-  bool Covers(int64_t world_size) const;   // every rank is in one
-  bool Ascending() const;                  // each in rank order
+  bool Uniform() const;                   // all of one size
+  bool Covers(int64_t world_size) const;  // every rank is in one
+  bool Ascending() const;                 // each in rank order
   // Members of the longest group.
   int64_t Size(int64_t world_size) const;
   // The same groups, each in rank order.

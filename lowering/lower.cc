@@ -126,7 +126,7 @@ Values Lower(const T& op, Emitter& emitter, const Values& xs) {
   return LowerAs(op, emitter, xs, std::nullopt);
 }
 
-#define COLLECTIVE(Type, name)                                  \
+#define COLLECTIVE(Type, name)                                 \
   template Values Lower(const Type&, Emitter&, const Values&); \
   template bool Takes(const Type&, const Emitter&, ElementType);
 #include "lowering/collectives.def"
@@ -203,10 +203,10 @@ Status Build(const T& node, const Call& call, const CallSite& site, std::optiona
                  *lowered, forced);
   const Emitter& emitter = built.emitter;
   if (!emitter.refusal().empty()) return Refused(node, call, *lowered, emitter.refusal());
-  lowered->unchanged = emitter.opcodes().empty() &&
-                       std::equal(built.operands.begin(), built.operands.end(),
-                                  built.results.begin(),
-                                  [](const Value& x, const Value& y) { return x.id == y.id; });
+  lowered->unchanged =
+      emitter.opcodes().empty() &&
+      std::equal(built.operands.begin(), built.operands.end(), built.results.begin(),
+                 [](const Value& x, const Value& y) { return x.id == y.id; });
   built.entry.Return(built.results);
   built.module.Finish(built.entry);
   lowered->bytes = built.module.Serialize();
@@ -214,8 +214,7 @@ Status Build(const T& node, const Call& call, const CallSite& site, std::optiona
   lowered->opcodes = emitter.opcodes();
   lowered->cost = lowered->native_cost = emitter.cost();
   if (lowered->rule == Rule::kFallback) {
-    lowered->native_cost =
-        Built<T>(node, call, {}, *lowered, Rule::kNative).emitter.cost();
+    lowered->native_cost = Built<T>(node, call, {}, *lowered, Rule::kNative).emitter.cost();
   }
   return Status::Ok();
 }

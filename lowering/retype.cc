@@ -65,11 +65,10 @@ Retyped InHalves(ReduceKind kind, ElementType type) {
 }
 
 Retyped InParts(ElementType type) {
-  return {type == ElementType::kC64 ? ElementType::kF32 : ElementType::kF64, ReduceKind::kSum,
-          [](Computation& c, const Value& x) {
-            return Values{c.Part("real", x), c.Part("imag", x)};
-          },
-          [](Computation& c, const Values& ys) { return c.Complex(ys[0], ys[1]); }};
+  return {
+      type == ElementType::kC64 ? ElementType::kF32 : ElementType::kF64, ReduceKind::kSum,
+      [](Computation& c, const Value& x) { return Values{c.Part("real", x), c.Part("imag", x)}; },
+      [](Computation& c, const Values& ys) { return c.Complex(ys[0], ys[1]); }};
 }
 
 bool IsBitwise(ReduceKind kind) {

@@ -179,14 +179,13 @@ void BindLowering(py::module_& m) {
   m.def("forget_running_target", [] { SetRunningTarget(std::nullopt); });
   m.def("set_debug", &SetDebug);
   m.def("set_folders", &SetFolders);
-  m.def("set_python_functions",
-        [](py::object computation_from_module, py::object user_computation,
-           py::object running_target, py::object first_token, py::object increment_counter,
-           py::object fallback_warning) {
-          SetPythonFunctions({std::move(computation_from_module), std::move(user_computation),
-                              std::move(running_target), std::move(first_token),
-                              std::move(increment_counter), std::move(fallback_warning)});
-        });
+  m.def("set_python_functions", [](py::object computation_from_module, py::object user_computation,
+                                   py::object running_target, py::object first_token,
+                                   py::object increment_counter, py::object fallback_warning) {
+    SetPythonFunctions({std::move(computation_from_module), std::move(user_computation),
+                        std::move(running_target), std::move(first_token),
+                        std::move(increment_counter), std::move(fallback_warning)});
+  });
   m.def("set_recording", &SetRecording);
   m.def("take_records", [] {
     std::vector<py::dict> out;
@@ -243,17 +242,18 @@ void BindCapabilities(py::module_& m) {
   m.def("set_forced_rule", [](const std::optional<std::string>& name) {
     SetForcedRule(name ? std::optional(Named("rule", *name, &RuleFromName)) : std::nullopt);
   });
-  m.def("choose", [](const std::string& op, const std::string& target_name, int64_t world_size,
-                     int64_t type, const std::optional<std::string>& reduce,
-                     const std::string& form, int64_t group_size) {
-    const Result<Target> target = ParseTarget(target_name, world_size);
-    if (!target.ok()) throw BadValue(target.status().message());
-    Query query{Named("op", op, &OpFromName), target.value(), Type(type), std::nullopt,
-                Named("form", form, &FormFromName), group_size};
-    if (reduce) query.reduce = Reduction{Named("kind", *reduce, &ReduceKindFromName)}.InstructionKind();
-    const Choice choice = Choose(query);
-    return std::tuple{Name(choice.rule), choice.why, choice.lists};
-  });
+  m.def("choose",
+        [](const std::string& op, const std::string& target_name, int64_t world_size, int64_t type,
+           const std::optional<std::string>& reduce, const std::string& form, int64_t group_size) {
+          const Result<Target> target = ParseTarget(target_name, world_size);
+          if (!target.ok()) throw BadValue(target.status().message());
+          Query query{Named("op", op, &OpFromName),       target.value(), Type(type), std::nullopt,
+                      Named("form", form, &FormFromName), group_size};
+          if (reduce)
+            query.reduce = Reduction{Named("kind", *reduce, &ReduceKindFromName)}.InstructionKind();
+          const Choice choice = Choose(query);
+          return std::tuple{Name(choice.rule), choice.why, choice.lists};
+        });
   m.def("register_capability",
         [](const std::string& device, const std::string& op, const std::vector<int64_t>& types,
            const std::vector<std::string>& kinds, const std::vector<std::string>& forms,
@@ -273,9 +273,8 @@ void BindCapabilities(py::module_& m) {
     PlanCache::Get().Clear();
     return was_there;
   });
-  m.def("set_fallback", [](const std::string& name) {
-    SetPolicy(Named("policy", name, &PolicyFromName));
-  });
+  m.def("set_fallback",
+        [](const std::string& name) { SetPolicy(Named("policy", name, &PolicyFromName)); });
   m.def("set_thread_fallback", [](const std::optional<std::string>& name) {
     SetThreadPolicy(name ? std::optional(Named("policy", *name, &PolicyFromName)) : std::nullopt);
   });

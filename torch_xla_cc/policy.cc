@@ -86,9 +86,10 @@ void OnFallback(const Plan& plan, const std::vector<hlo::Shape>& operands, const
   static auto* warned = new std::set<std::tuple<std::string, std::string, std::string>>;
   if (!warned->emplace(op, plan.target.device, lowered.why).second) return;
   const CallSite at = Resolve(site);
-  const std::string text = Describe(plan, operands) +
-                           ". It is said once for each op, device and reason; TORCH_XLA_CC_FALLBACK "
-                           "or torch_xla_cc.fallback() allow or forbid it";
+  const std::string text =
+      Describe(plan, operands) +
+      ". It is said once for each op, device and reason; TORCH_XLA_CC_FALLBACK "
+      "or torch_xla_cc.fallback() allow or forbid it";
   Warn(text, at.file.empty() ? "<unknown>" : at.file, at.line);
 }
 

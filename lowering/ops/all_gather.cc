@@ -93,8 +93,7 @@ Value ByPermutes(const AllGather& op, Emitter& e, const Value& x) {
     // Where nothing comes any more, zeros go to the place of an absent member.
     for (int64_t rank = 0; rank < world_size; ++rank) {
       const int64_t members = sizes[rank];
-      const int64_t from =
-          step < members ? (positions[rank] - step + members) % members : step;
+      const int64_t from = step < members ? (positions[rank] - step + members) % members : step;
       offsets[rank] = from * size;
     }
     result = WithBlockByRank(c, result, Lower(shift, e, {x})[0], op.dim, offsets);

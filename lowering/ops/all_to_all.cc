@@ -110,8 +110,7 @@ Value ByRounds(const AllToAll& op, Emitter& e, const Value& x) {
   }
   // Last, since rounds without a partner wrote zeros here.
   const std::vector<int64_t> own = at(groups.Positions(world_size));
-  const Value kept =
-      KeepByRank(c, BlockByRank(c, x, dim, size, own), groups.Sizes(world_size));
+  const Value kept = KeepByRank(c, BlockByRank(c, x, dim, size, own), groups.Sizes(world_size));
   return WithBlockByRank(c, result, kept, dim, own);
 }
 

@@ -182,10 +182,12 @@ Values CollectivePermute::LowerFallback(Emitter& e, const Values& xs) const {
   if (!Takes(*this, e, type) && Takes(*this, e, BitsType(type))) {
     return {MapBits(c, x, [&](const Value& bits) { return Lower(*this, e, {bits})[0]; })};
   }
-  if (e.world_size() == 1) return {ByPairs(e, x, pairs)};  // a pair of the rank with itself, or none
+  if (e.world_size() == 1)
+    return {ByPairs(e, x, pairs)};  // a pair of the rank with itself, or none
   const auto in_pairs = InPairs(Partners({}, e.world_size()));
   // The form that OfPartnerBySum needs.
-  const Groups unequal = Groups(std::vector<std::vector<int64_t>>{{0, 1}}).WithSingles(e.world_size());
+  const Groups unequal =
+      Groups(std::vector<std::vector<int64_t>>{{0, 1}}).WithSingles(e.world_size());
   if ((in_pairs && Takes(AllGather{0, *in_pairs}, e, type)) ||
       Takes(AllReduce{{}, unequal}, e, ElementType::kU32)) {
     return {ByPairs(e, x, pairs)};

@@ -26,7 +26,8 @@ from torch_xla_cc.capabilities import (
     _threads,
 )
 from torch_xla_cc.capabilities._grid import Cell
-from torch_xla_cc.capabilities._results import NATIVE, TIMEOUT, Outcome, normalised
+from torch_xla_cc.capabilities._outcome import NATIVE, TIMEOUT, Outcome
+from torch_xla_cc.capabilities._results import normalised
 
 ROOT = Path(__file__).parents[2]
 MEASURED = _measured.load()

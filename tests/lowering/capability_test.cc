@@ -114,8 +114,8 @@ TEST(Capability, ApplicationsOverride) {
     EXPECT_EQ(RuleOf(Op::kAllToAll, TargetOf("neuron:inf2", 8)), Rule::kFallback);
   }
   EXPECT_EQ(RuleOf(Op::kAllToAll, neuron), Rule::kNative);
-  const Registered max({"tpu:v5e", Op::kAllReduce, {}, {ReduceKind::kMax}, {Form::kEqual}, false,
-                        "a bug"});
+  const Registered max(
+      {"tpu:v5e", Op::kAllReduce, {}, {ReduceKind::kMax}, {Form::kEqual}, false, "a bug"});
   EXPECT_EQ(RuleOf(Op::kAllReduce, Tpu8(), kF32, ReduceKind::kMax, Form::kEqual), Rule::kFallback);
   EXPECT_EQ(RuleOf(Op::kAllReduce, Tpu8(), kF32, ReduceKind::kMax), Rule::kNative);
   EXPECT_EQ(RuleOf(Op::kAllReduce, Tpu8(), kF32, ReduceKind::kSum, Form::kEqual), Rule::kNative);

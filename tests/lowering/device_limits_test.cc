@@ -45,7 +45,8 @@ const Shape kComplex128 = {ElementType::kC128, {8}};
 INSTANTIATE_TEST_SUITE_P(
     Device, Limits,
     testing::Values(
-        // No program for a TPU takes the type, so there is nothing that a fallback could start from.
+        // No program for a TPU takes the type, so there is nothing that a fallback could start
+        // from.
         Limit{"C1", "TpuGather", AllGather{}, kComplex128, Tpu8()},
         Limit{"C1", "TpuReduce", AllReduce{}, kComplex128, Tpu8()},
         Limit{"C1", "TpuBroadcast", CollectiveBroadcast{}, kComplex128, Tpu8()},
@@ -61,8 +62,8 @@ TEST(Limits, NameTheOperand) {
   EXPECT_TRUE(Lower(AllReduce{}, {operands[0], operands[1]}, Tpu8()).ok());
 }
 
-// A device that takes nothing at all has nothing to build a fallback of: refused, and not lowered in
-// circles.
+// A device that takes nothing at all has nothing to build a fallback of: refused, and not lowered
+// in circles.
 TEST(Limits, NothingAtAll) {
   std::vector<int64_t> handles;
   for (const Op op : kAllOps) {
@@ -83,8 +84,8 @@ TEST(Limits, NothingAtAll) {
   for (const int64_t handle : handles) Unregister(handle);
 }
 
-// The same from the other side, for everything that is not refused: each collective instruction in a
-// module is one that the device takes, for its type, its reduction and its groups.
+// The same from the other side, for everything that is not refused: each collective instruction in
+// a module is one that the device takes, for its type, its reduction and its groups.
 class EverythingElse : public testing::TestWithParam<std::string> {};
 
 const std::map<std::string, Op> kOpOf = {
@@ -167,10 +168,9 @@ TEST_P(EverythingElse, HasOnlyWhatTheTableAllows) {
           if (kOpOf.count(instruction.opcode) == 0) continue;
           ++instructions;
           const Choice choice = ChoiceOf(module, instruction, target);
-          EXPECT_EQ(choice.rule, Rule::kNative)
-              << sample.name << " of " << hlo::Name(type) << ": " << instruction.opcode << ", "
-              << choice.why << "\n"
-              << lowered.value().text;
+          EXPECT_EQ(choice.rule, Rule::kNative) << sample.name << " of " << hlo::Name(type) << ": "
+                                                << instruction.opcode << ", " << choice.why << "\n"
+                                                << lowered.value().text;
         }
       }
     }
@@ -188,8 +188,7 @@ TEST_P(EverythingElse, IsUntouchedWhereItIsNative) {
       const Result<Lowered> lowered = Lower(sample.collective, operands, target);
       if (!lowered.ok() || lowered.value().rule != Rule::kNative) continue;
       ++native;
-      const Result<Lowered> forced =
-          Lower(sample.collective, operands, target, {}, Rule::kNative);
+      const Result<Lowered> forced = Lower(sample.collective, operands, target, {}, Rule::kNative);
       ASSERT_TRUE(forced.ok());
       EXPECT_EQ(forced.value().bytes, lowered.value().bytes) << sample.name;
       EXPECT_EQ(forced.value().cost.wire_bytes, lowered.value().native_cost.wire_bytes);

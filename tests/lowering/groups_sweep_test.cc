@@ -134,7 +134,8 @@ TEST_P(RandomGroups, OneMistakeIsFound) {
       << message(foreign);
 }
 
-// Ranks that are left out: of the forms that groups can be brought into, each keeps who is with whom.
+// Ranks that are left out: of the forms that groups can be brought into, each keeps who is with
+// whom.
 TEST_P(RandomGroups, LeaveRanksOut) {
   const int64_t world_size = 2 + Upto(20);
   Lists list = Random(world_size);

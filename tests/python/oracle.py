@@ -120,7 +120,7 @@ def _by_group(
     f: Callable[[Arrays], Arrays],
     outside: Callable[[np.ndarray], np.ndarray] = lambda x: x,
 ) -> Arrays:
-    """f(the arrays of a group) -> those of its members, for every group; `outside` of all others."""
+    """f(the arrays of a group) -> those of its members; `outside` of what is in none."""
     results: Arrays = [outside(x) for x in xs]
     for group in groups or [range(len(xs))]:
         for rank, result in zip(group, f([xs[rank] for rank in group]), strict=True):

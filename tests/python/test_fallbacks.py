@@ -189,7 +189,14 @@ ROWS = [
     ("cpu", 4, "all_to_all", (0, 0, None, None), [1 << 22], ["all-gather"] * 3),
     ("cpu", 4, "all_to_all", (0, 0, None, None), [1 << 10], ["all-gather"]),
     ("tpu:v5e", 4, "all_reduce", ("sum", 1.0, 1.0, None), [1 << 10], ["all-gather"]),
-    ("gpu:h100", 4, "all_reduce", ("sum", 1.0, 1.0, None), [1 << 20], ["reduce-scatter", "all-gather"]),
+    (
+        "gpu:h100",
+        4,
+        "all_reduce",
+        ("sum", 1.0, 1.0, None),
+        [1 << 20],
+        ["reduce-scatter", "all-gather"],
+    ),
     (
         "tpu:v5e",
         5,

@@ -1,4 +1,4 @@
-"""Fallbacks are never silent: warned about once, forbidden when asked, counted, listed, explained."""
+"""Fallbacks are never silent: warned about, forbidden when asked, counted, listed, explained."""
 
 import os
 import subprocess
@@ -31,7 +31,9 @@ def test_forbidden():
     with pytest.raises(FallbackForbidden) as caught:
         worlds.run(4, exchange, "error")
     message = str(caught.value)
-    assert message.startswith("all_to_all(split_dim=0, concat_dim=0, groups=world) of f32[8,4] on cpu")
+    assert message.startswith(
+        "all_to_all(split_dim=0, concat_dim=0, groups=world) of f32[8,4] on cpu"
+    )
     assert "384 B instead of 96 B on the wire" in message
     assert "fallback='allow'" in message
     assert worlds.run(4, exchange, "allow")[0][0][0] == 1, "the ranks go on"

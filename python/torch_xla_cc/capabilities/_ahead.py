@@ -9,7 +9,8 @@ from itertools import groupby
 from .._aot import compile_many
 from ._emit import module
 from ._grid import Cell, Device, cells
-from ._results import NATIVE, REFUSED, TIMEOUT, Outcome, Probe, normalised, outcome_of
+from ._outcome import NATIVE, REFUSED, TIMEOUT, Outcome
+from ._results import Probe, normalised, outcome_of
 
 TIMEOUT_S = 60.0
 # Where a compile takes 0.1 s one need not wait that long for a lock that never opens.

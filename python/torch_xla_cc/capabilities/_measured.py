@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._versions import installed
 from ._grid import (
@@ -29,7 +29,10 @@ from ._grid import (
     Cell,
     kinds_of,
 )
-from ._results import Outcome, State
+from ._outcome import Outcome
+
+if TYPE_CHECKING:
+    from ._results import State  # needs protobuf, as probing does and reading does not
 
 PATH = Path(__file__).with_name("measured.json")
 PACKAGES = ("torch_xla", "libtpu", "jax-cuda12-pjrt")

@@ -19,7 +19,8 @@ from ._grid import (
     Cell,
 )
 from ._measured import PACKAGES, Measured, boxes, ordered
-from ._results import NATIVE, Outcome, counted
+from ._outcome import NATIVE, Outcome
+from ._results import counted
 from ._sides import SHAPE
 from ._table import outcome_in, rows, why
 

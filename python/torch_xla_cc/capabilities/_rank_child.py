@@ -23,7 +23,8 @@ from torch_xla_cc import _C
 from torch_xla_cc.capabilities._emit import forced
 from torch_xla_cc.capabilities._expected import DTYPES, expected, operands, same
 from torch_xla_cc.capabilities._grid import Cell, fields
-from torch_xla_cc.capabilities._results import NATIVE, REFUSED, WRONG, Outcome, normalised
+from torch_xla_cc.capabilities._outcome import NATIVE, REFUSED, WRONG, Outcome
+from torch_xla_cc.capabilities._results import normalised
 
 
 def _put(x: torch.Tensor) -> torch.Tensor:

@@ -13,17 +13,9 @@ from .._aot import CompilerCrashed, CompilerError, CompilerTimeout
 from .._aot.program import CompiledProgram
 from .._aot.query import collectives
 from ._grid import Cell, Device
+from ._outcome import CRASHED, NATIVE, REFUSED, TIMEOUT, Outcome
 
-NATIVE, REFUSED, CRASHED, TIMEOUT, WRONG = "native", "refused", "crashed", "timeout", "wrong"
 _LONGEST = 160
-
-
-class Outcome(NamedTuple):
-    """How a compiler took an instruction."""
-
-    result: str  # one of the words above
-    becomes: str = ""  # the collectives of the optimised program: "all-reduce", "2 all-gather"
-    says: str = ""  # the first line of the compiler's message
 
 
 class Probe(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from ._grid import COUNTS, KINDS, LAYOUTS, LISTS, OPS, STAND_INS, TYPES, Cell, kinds_of
 from ._measured import Box, Measured, box_key, boxes, ordered
-from ._results import CRASHED, NATIVE, TIMEOUT, WRONG, Outcome
+from ._outcome import CRASHED, NATIVE, TIMEOUT, WRONG, Outcome
 
 _LONGEST = 100
 _COMPILER = {"cpu": "XLA:CPU", "tpu": "the TPU compiler", "gpu": "the GPU compiler"}

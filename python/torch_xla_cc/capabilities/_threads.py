@@ -16,7 +16,8 @@ from itertools import groupby
 from typing import IO
 
 from ._grid import Cell, Device
-from ._results import CRASHED, NATIVE, TIMEOUT, WRONG, Outcome, Probe, normalised
+from ._outcome import CRASHED, NATIVE, TIMEOUT, WRONG, Outcome
+from ._results import Probe, normalised
 
 TIMEOUT_S = 60.0
 _TOGETHER = 24  # cells of one program

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable
 from types import TracebackType
+from typing import Any
 
 import torch
 
@@ -196,7 +197,7 @@ def _choose(target: str, world: int, number: int, cell: _grid.Cell) -> tuple[str
     return rule, why
 
 
-def _lowered(target: str, world: int, number: int, cell: _grid.Cell) -> dict[str, object]:
+def _lowered(target: str, world: int, number: int, cell: _grid.Cell) -> dict[str, Any]:
     rule, why = _choose(target, world, number, cell)
     nothing = dict.fromkeys(
         ("wire_bytes", "native_wire_bytes", "memory_bytes", "native_memory_bytes"), 0
