@@ -20,6 +20,20 @@ inline hlo::ElementType BitsType(hlo::ElementType type) {
   }
 }
 
+// A type of the same bits that a compiler moves as they are: XLA:CPU selects, updates, pads and
+// concatenates narrow floats as f32, and so quietens NaNs.
+inline hlo::ElementType PlainType(hlo::ElementType type) {
+  const hlo::TypeClass kind = hlo::Class(type);
+  const bool is_float = kind == hlo::TypeClass::kFloat || kind == hlo::TypeClass::kFloat8;
+  return is_float ? BitsType(type) : type;
+}
+
+// f of x in that type, back in x's type.
+template <class Function>
+hlo::Value AsPlain(hlo::Computation& c, const hlo::Value& x, const Function& f) {
+  return c.BitcastConvert(f(c.BitcastConvert(x, PlainType(x.shape.type))), x.shape.type);
+}
+
 // f(x's bits as unsigned integers), back in x's type. f keeps the type. A complex x is two calls.
 template <class Function>
 hlo::Value MapBits(hlo::Computation& c, const hlo::Value& x, const Function& f) {

@@ -19,8 +19,20 @@ class Printer {
   void operator()(const char* name, ReduceKind value) { Begin(name) << Name(value); }
   void operator()(const char* name, double value) { Begin(name) << hlo::ToString(value); }
   void operator()(const char* name, const Groups& value) {
-    if (!with_groups_) return;
-    Begin(name) << value.ToString();
+    if (all_sizes_) {
+      // What a rank gives and gets follows from all groups, so ranks agree on all of them.
+      Begin(name) << (value.IsWorld() ? value.ToString() : ToString(value.list()));
+    } else if (with_groups_) {
+      Begin(name) << value.ToString();
+    }
+  }
+  void operator()(const char* name, const Sizes& value) {
+    Begin(name) << ToString(value);
+    all_sizes_ = true;
+  }
+  void operator()(const char* name, const SizeMatrix& value) {
+    Begin(name) << ToString(value);
+    all_sizes_ = true;
   }
   void operator()(const char* name, const Pairs& value) {
     Begin(name);
@@ -34,6 +46,7 @@ class Printer {
     return out_;
   }
   bool with_groups_;
+  bool all_sizes_ = false;
   bool first_ = true;
   std::ostringstream out_;
 };

@@ -13,6 +13,9 @@
 #include "lowering/ops/recv.h"
 #include "lowering/ops/reduce_scatter.h"
 #include "lowering/ops/send.h"
+#include "lowering/ops/uneven_all_gather.h"
+#include "lowering/ops/uneven_all_to_all.h"
+#include "lowering/ops/uneven_reduce_scatter.h"
 
 namespace xla_cc {
 

@@ -21,20 +21,6 @@ Value RowByRank(Computation& c, const Rows& rows) {
   return c.DynamicSlice(c.Table(flat), {start}, {length});
 }
 
-namespace {
-
-// f of x in a type that a compiler moves as it is. XLA:CPU selects, updates and concatenates narrow
-// floats as f32, and so quietens NaNs.
-template <class Function>
-Value AsPlain(Computation& c, const Value& x, const Function& f) {
-  const hlo::TypeClass kind = hlo::Class(x.shape.type);
-  const bool is_float = kind == hlo::TypeClass::kFloat || kind == hlo::TypeClass::kFloat8;
-  if (!is_float) return f(x);
-  return c.BitcastConvert(f(c.BitcastConvert(x, BitsType(x.shape.type))), x.shape.type);
-}
-
-}  // namespace
-
 Value ChooseByRank(Computation& c, const std::vector<int64_t>& choose, const Value& x,
                    const Value& other) {
   const Value chosen = c.Convert(ByRank(c, choose), ElementType::kPred);

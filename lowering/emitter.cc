@@ -197,6 +197,19 @@ Value Emitter::AllToAll(const Value& x, int64_t dim, const Groups& groups) {
               {x})[0];
 }
 
+Value Emitter::RaggedAllToAll(const Value& x, const Value& output, const Values& offsets_and_sizes,
+                              const Groups& groups, int64_t from_others) {
+  Values operands = {x, output};
+  operands.insert(operands.end(), offsets_and_sizes.begin(), offsets_and_sizes.end());
+  return Emit(
+      {"ragged-all-to-all",
+       {output.shape},
+       ReplicaGroups(groups, world_size()),
+       Meeting::kWithoutChannel,
+       output.shape.dims[0] == 0 ? 0 : output.shape.Bytes() / output.shape.dims[0] * from_others},
+      operands)[0];
+}
+
 Value Emitter::CollectiveBroadcast(const Value& x, const Groups& groups) {
   return Emit({"collective-broadcast",
                {x.shape},

@@ -66,6 +66,12 @@ class Emitter {
                             const Groups& groups);
   hlo::Value CollectivePermute(const hlo::Value& x, const Pairs& pairs);
   hlo::Value AllToAll(const hlo::Value& x, int64_t dim, const Groups& groups);
+  // `offsets_and_sizes`, one entry a member each: where in x begins what is sent to it, how many
+  // rows that is, where in its output they go, how many it sends here. `from_others`: rows that the
+  // rank with the most of them receives.
+  hlo::Value RaggedAllToAll(const hlo::Value& x, const hlo::Value& output,
+                            const hlo::Values& offsets_and_sizes, const Groups& groups,
+                            int64_t from_others);
   hlo::Value CollectiveBroadcast(const hlo::Value& x, const Groups& groups);
   void Send(const hlo::Value& x, int64_t channel, const Pairs& pairs);
   hlo::Value Recv(const hlo::Shape& shape, int64_t channel, const Pairs& pairs);

@@ -207,21 +207,30 @@ void PythonReader::operator()(const char* name, ReduceKind& value) {
   value = ParseReduceKind(op_, name, std::string(text, size));
 }
 
+namespace {
+
+// A tuple, which holds what it lists: reading a number may run Python code that empties a list.
+py::object Items(PyObject* list) {
+  return py::reinterpret_steal<py::object>(PySequence_Tuple(list));
+}
+
+}  // namespace
+
+std::vector<int64_t> PythonReader::Ints(const char* name, PyObject* object, const char* what) {
+  if (!IsList(object)) Wrong(name, object, what);
+  const py::object items = Items(object);
+  std::vector<int64_t> ints(PyTuple_GET_SIZE(items.ptr()));
+  for (size_t i = 0; i < ints.size(); ++i) ints[i] = Int(name, PyTuple_GET_ITEM(items.ptr(), i));
+  return ints;
+}
+
 std::vector<std::vector<int64_t>> PythonReader::Lists(const char* name, PyObject* object,
                                                       const char* what) {
-  // Tuples, which hold what they list: reading a number may run Python code that empties a list.
-  const auto items = [&](PyObject* list) {
-    if (!IsList(list)) Wrong(name, list, what);
-    return py::reinterpret_steal<py::object>(PySequence_Tuple(list));
-  };
-  const py::object outer = items(object);
+  if (!IsList(object)) Wrong(name, object, what);
+  const py::object outer = Items(object);
   std::vector<std::vector<int64_t>> lists(PyTuple_GET_SIZE(outer.ptr()));
   for (size_t i = 0; i < lists.size(); ++i) {
-    const py::object inner = items(PyTuple_GET_ITEM(outer.ptr(), i));
-    lists[i].resize(PyTuple_GET_SIZE(inner.ptr()));
-    for (size_t j = 0; j < lists[i].size(); ++j) {
-      lists[i][j] = Int(name, PyTuple_GET_ITEM(inner.ptr(), j));
-    }
+    lists[i] = Ints(name, PyTuple_GET_ITEM(outer.ptr(), i), what);
   }
   return lists;
 }
@@ -236,6 +245,15 @@ void PythonReader::operator()(const char* name, Groups& value) {
 void PythonReader::operator()(const char* name, Pairs& value) {
   value = ToPairs(op_, name,
                   Lists(name, Next(name), "a list of (source, target) pairs: [[0, 1], [1, 0]]"));
+}
+
+void PythonReader::operator()(const char* name, Sizes& value) {
+  value = Ints(name, Next(name), "a list of numbers of rows, one a rank: [3, 0, 5, 1]");
+}
+
+void PythonReader::operator()(const char* name, SizeMatrix& value) {
+  value = Lists(name, Next(name),
+                "a list for each rank of the rows that it sends to each: [[0, 2], [3, 1]]");
 }
 
 void StackReader::operator()(const char* name, ReduceKind& value) {

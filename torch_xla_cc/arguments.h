@@ -38,11 +38,14 @@ class PythonReader {
   void operator()(const char* name, ReduceKind& value);
   void operator()(const char* name, Groups& value);
   void operator()(const char* name, Pairs& value);
+  void operator()(const char* name, Sizes& value);
+  void operator()(const char* name, SizeMatrix& value);
   void Finish() const;  // no argument is left over
 
  private:
   PyObject* Next(const char* name);
   int64_t Int(const char* name, PyObject* object);
+  std::vector<int64_t> Ints(const char* name, PyObject* object, const char* what);
   std::vector<std::vector<int64_t>> Lists(const char* name, PyObject* object, const char* what);
   [[noreturn]] void Wrong(const char* name, PyObject* value, const char* required) const;
 
@@ -64,6 +67,8 @@ class StackReader {
   void operator()(const char* name, ReduceKind& value);
   void operator()(const char*, Groups& value) { value = Groups(Lists()); }
   void operator()(const char* name, Pairs& value);
+  void operator()(const char*, Sizes& value) { value = values_[next_++].toIntVector(); }
+  void operator()(const char*, SizeMatrix& value) { value = Lists(); }
 
  private:
   std::vector<std::vector<int64_t>> Lists();
@@ -82,6 +87,8 @@ class StackWriter {
   void operator()(const char*, ReduceKind value) { stack_->emplace_back(Name(value)); }
   void operator()(const char*, const Groups& value) { Lists(value.list()); }
   void operator()(const char*, const Pairs& value);
+  void operator()(const char*, const Sizes& value) { stack_->emplace_back(value); }
+  void operator()(const char*, const SizeMatrix& value) { Lists(value); }
 
  private:
   void Lists(const std::vector<std::vector<int64_t>>& lists);
@@ -96,6 +103,8 @@ class SchemaWriter {
   void operator()(const char* name, ReduceKind) { Add("str", name); }
   void operator()(const char* name, const Groups&) { Add("int[][]", name); }
   void operator()(const char* name, const Pairs&) { Add("int[][]", name); }
+  void operator()(const char* name, const Sizes&) { Add("int[]", name); }
+  void operator()(const char* name, const SizeMatrix&) { Add("int[][]", name); }
   const std::string& text() const { return text_; }
 
  private:

@@ -39,6 +39,16 @@ void Key::operator()(const char*, const Pairs& value) {
   }
 }
 
+void Key::operator()(const char*, const Sizes& value) {
+  numbers_.push_back(static_cast<int64_t>(value.size()));
+  numbers_.insert(numbers_.end(), value.begin(), value.end());
+}
+
+void Key::operator()(const char* name, const SizeMatrix& value) {
+  numbers_.push_back(static_cast<int64_t>(value.size()));
+  for (const Sizes& row : value) (*this)(name, row);
+}
+
 void Key::Add(const hlo::Shape& shape) {
   numbers_.push_back(static_cast<int64_t>(shape.type));
   numbers_.push_back(shape.rank());

@@ -39,6 +39,8 @@ class Key {
   }
   void operator()(const char*, const Groups& value);
   void operator()(const char*, const Pairs& value);
+  void operator()(const char*, const Sizes& value);
+  void operator()(const char*, const SizeMatrix& value);
   void Add(const hlo::Shape& shape);
   void Add(const std::string& text);
   bool operator==(const Key& other) const { return numbers_ == other.numbers_; }

@@ -61,7 +61,7 @@ Value OfTheWorld(const AllGather& op, Emitter& e, const Value& x) {
   const int64_t members = op.groups.Size(e.world_size());
   // One block of zeros behind those of the world, for absent members.
   Value world = Lower(AllGather{op.dim, {}}, e, {x})[0];
-  world = c.Pad(world, op.dim, size);
+  world = AsPlain(c, world, [&](const Value& plain) { return c.Pad(plain, op.dim, size); });
   Rows rows(e.world_size(), std::vector<int64_t>(members, e.world_size()));
   for (const auto& group : op.groups.Expanded(e.world_size())) {
     for (int64_t rank : group) std::copy(group.begin(), group.end(), rows[rank].begin());

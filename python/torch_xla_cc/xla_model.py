@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from torch_xla_cc import _C, _channels
+from torch_xla_cc import _C, _channels, _uneven
 from torch_xla_cc._buckets import bucketized
 from torch_xla_cc._channels import Channel
 from torch_xla_cc._operators import Tensors, compiling, operator
@@ -252,6 +252,68 @@ def all_to_all(
     if compiling():
         return operator("all_to_all", value, *fields, groups or [])  # type: ignore[no-any-return]
     return _C.all_to_all(value, *fields, groups)  # type: ignore[no-any-return]
+
+
+def uneven_all_gather(
+    value: Tensors, sizes: Sequence[int], groups: Groups = None, *, padded: bool = False
+) -> Tensors:
+    """Concatenate along dimension 0 what the ranks give, each another number of rows.
+
+    Args:
+      value: this rank's tensor, of sizes[rank] rows; or a list of such tensors.
+      sizes: for every rank of the world, how many rows it gives; 0 for nothing.
+      groups: lists of ranks; None for all ranks together.
+      padded: the tensor has as many rows as the largest of `sizes` on every rank, and so has the
+        result, with zeros behind what counts. One program for all ranks, as TPUs need it.
+    """
+    return _uneven.call(
+        "uneven_all_gather", "value", value, (sizes,), groups, padded, _uneven.of_all_gather
+    )
+
+
+def uneven_reduce_scatter(
+    reduce_type: str,
+    input: Tensors,
+    sizes: Sequence[int],
+    scale: float = 1.0,
+    groups: Groups = None,
+    *,
+    factor: float = 1.0,
+    padded: bool = False,
+) -> Tensors:
+    """Reduce over the ranks of each group; every rank gets its own number of rows of the result.
+
+    Args:
+      reduce_type: one of the REDUCE_ constants.
+      input: this rank's tensor, of as many rows as its group gets together; or a list of such.
+      sizes: for every rank of the world, how many rows of dimension 0 it gets; 0 for nothing.
+      scale: multiplies the result.
+      groups: lists of ranks; None for all ranks together.
+      factor: multiplies each rank's operand first; for REDUCE_PREMULTIPLIED_SUM.
+      padded: as of uneven_all_gather: the largest number of rows on every rank.
+    """
+    fields = (reduce_type, scale, factor, sizes)
+    return _uneven.call(
+        "uneven_reduce_scatter", "input", input, fields, groups, padded, _uneven.of_reduce_scatter
+    )
+
+
+def uneven_all_to_all(
+    value: Tensors, sizes: Sequence[Sequence[int]], groups: Groups = None, *, padded: bool = False
+) -> Tensors:
+    """Send to each member of the group its own number of rows; concatenate what arrives.
+
+    Args:
+      value: this rank's rows, in the order in which its group lists the receivers; or a list of
+        such tensors.
+      sizes: sizes[i][j] is how many rows of dimension 0 rank i sends to rank j; the same on every
+        rank, and 0 for ranks that are not in one group.
+      groups: lists of ranks; None for all ranks together.
+      padded: as of uneven_all_gather: the largest number of rows on every rank.
+    """
+    return _uneven.call(
+        "uneven_all_to_all", "value", value, (sizes,), groups, padded, _uneven.of_all_to_all
+    )
 
 
 def collective_permute(

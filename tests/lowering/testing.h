@@ -129,6 +129,31 @@ inline Groups PartialGroups(int64_t world_size) {
   return Groups(lists);
 }
 
+// Sizes in a group of that many rows together: the first member has one less than the others, the
+// last one more.
+inline Sizes SplitOf(const Groups& groups, int64_t world_size, int64_t rows) {
+  Sizes sizes(world_size, 0);
+  for (const auto& group : groups.Expanded(world_size)) {
+    const int64_t members = static_cast<int64_t>(group.size());
+    for (int64_t rank : group) sizes[rank] = rows / members;
+    sizes[group[0]] -= 1;
+    sizes[group.back()] += rows % members + 1;
+  }
+  return sizes;
+}
+
+// Between the members of each group: `rows` of each in all, the most to the last.
+inline SizeMatrix ExchangeOf(const Groups& groups, int64_t world_size, int64_t rows) {
+  SizeMatrix sizes(world_size, Sizes(world_size, 0));
+  for (const auto& group : groups.Expanded(world_size)) {
+    const Sizes split = SplitOf(groups, world_size, rows);
+    for (int64_t from : group) {
+      for (int64_t to : group) sizes[from][to] = split[to];
+    }
+  }
+  return sizes;
+}
+
 // One call of every op in every form of groups, pairs and reduction that it has.
 inline std::vector<Sample> Samples(int64_t world_size) {
   const Dims cube = {world_size, 2 * world_size, 3};
@@ -161,6 +186,23 @@ inline std::vector<Sample> Samples(int64_t world_size) {
     samples.push_back({"exchange_up_" + suffix, AllToAll{0, 2, {}, groups}, cube});
     samples.push_back({"exchange_down_" + suffix, AllToAll{1, 0, {}, groups}, cube});
     samples.push_back({"broadcast_" + suffix, CollectiveBroadcast{0, groups}, cube});
+  }
+  // Twice the world of rows; in groups of the forms that make a difference.
+  const int64_t rows = 2 * world_size;
+  for (const Groups& groups :
+       {Groups(), forms.back(), UnequalGroups(world_size), PartialGroups(world_size)}) {
+    const std::string suffix = std::to_string(form++);
+    Sizes ascending(world_size, 0);
+    for (const auto& group : groups.Expanded(world_size)) {
+      for (int64_t rank : group) ascending[rank] = 2 * rank;
+      ascending[group[0]] = rows;
+    }
+    const Sizes split = SplitOf(groups, world_size, rows);
+    const SizeMatrix exchange = ExchangeOf(groups, world_size, rows);
+    samples.push_back({"uneven_gather_" + suffix, UnevenAllGather{ascending, groups}, {rows, 3}});
+    samples.push_back(
+        {"uneven_scatter_" + suffix, UnevenReduceScatter{{}, split, groups}, {rows, 3}});
+    samples.push_back({"uneven_exchange_" + suffix, UnevenAllToAll{exchange, groups}, {rows, 3}});
   }
   // The longest of unequal groups has one rank less than the world.
   const Groups unequal = UnequalGroups(world_size);

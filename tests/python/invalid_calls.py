@@ -101,6 +101,9 @@ FIELDS = {
     "collective_broadcast": ["root", "groups"],
     "send": ["channel", "pairs"],
     "recv": ["channel", "pairs"],
+    "uneven_all_gather": ["sizes", "groups"],
+    "uneven_reduce_scatter": ["reduce_type", "scale", "factor", "sizes", "groups"],
+    "uneven_all_to_all": ["sizes", "groups"],
 }
 # The functions of xla_model that end in them, and what they call their arguments.
 FUNCTIONS: dict[str, list[tuple[str, dict[str, str]]]] = {
@@ -118,6 +121,9 @@ FUNCTIONS: dict[str, list[tuple[str, dict[str, str]]]] = {
         ("collective_broadcast", {"operands": "tensors", "root": "root_ordinal"})
     ],
 }
+FUNCTIONS["uneven_all_gather"] = [("uneven_all_gather", {"operands": "value"})]
+FUNCTIONS["uneven_reduce_scatter"] = [("uneven_reduce_scatter", {"operands": "input"})]
+FUNCTIONS["uneven_all_to_all"] = [("uneven_all_to_all", {"operands": "value"})]
 FUNCTIONS["all_gather"].append(("all_gather_bucketized", {"operands": "input_list"}))
 FUNCTIONS["reduce_scatter"].append(
     ("reduce_scatter_bucketized", {"operands": "input_list", "dim": "scatter_dim"})
@@ -159,6 +165,38 @@ class Spoiler:
         whole = self.partition([size] * (self.world // size))
         some = self.partition([size])  # and the others in none
         return self.rng.choice([None, [], whole, some, tuple(map(tuple, whole))])
+
+    def sizes(self, op: str, groups: Any) -> Any:
+        """Those that operands of eight rows have."""
+        world = self.world
+        if op == "uneven_all_gather":
+            return [8] * world
+        lists = groups or [range(world)]
+        if op == "uneven_reduce_scatter":
+            return [8 // len(lists[0])] * world
+        matrix = [[0] * world for _ in range(world)]
+        for group in lists:
+            for i in group:
+                for j in group:
+                    matrix[i][j] = 8 // len(group)
+        return matrix
+
+    def bad_sizes(self, op: str, groups: Any) -> Any:
+        rng, world = self.rng, self.world
+        sizes = self.sizes(op, groups)
+        row = rng.choice(sizes) if op == "uneven_all_to_all" else sizes
+        match rng.randrange(5):
+            case 0:
+                return rng.choice([*NOT_LISTS, None, [], ()])
+            case 1:
+                row.append(rng.choice([0, 8]))
+            case 2:
+                row.pop()
+            case 3:
+                row[rng.randrange(world)] = rng.choice([-1, 2**31, 2**40, 2**62, -(2**63)])
+            case _:
+                row[rng.randrange(world)] = rng.choice([*NOT_INTS, None])
+        return sizes
 
     def bad_groups(self) -> Any:
         rng, world = self.rng, self.world
@@ -228,7 +266,7 @@ class Spoiler:
         ]
         return [tensor.clone() for tensor in listed]  # lists may be written to
 
-    def bad(self, op: str, field: str, operands: Any) -> Any:
+    def bad(self, op: str, field: str, operands: Any, groups: Any = None) -> Any:
         """A bad value of a field; None if the field has none here."""
         rng = self.rng
         first = operands if isinstance(operands, torch.Tensor) else operands[0]
@@ -252,6 +290,8 @@ class Spoiler:
             return rng.choice([*NOT_INTS, None, *out, *out])
         if field == "groups":
             return self.bad_groups()
+        if field == "sizes":
+            return self.bad_sizes(op, groups)
         if field == "pairs":
             return self.bad_pairs()
         if field == "reduce_type":
@@ -267,13 +307,17 @@ class Spoiler:
             front = "_C"  # their functions take a Channel: see channel_calls
         name, names = rng.choice(FUNCTIONS.get(op, [(op, {})]))
         operands = self.operands(listed=name.endswith("bucketized") or "broadcast" in name)
+        groups = self.groups()
+        if groups and "sizes" in FIELDS[op] and sum(map(len, groups)) < self.world:
+            groups = None  # ranks in none have other sizes
         valid = {
+            "sizes": self.sizes(op, groups) if "sizes" in FIELDS[op] else None,
             "dim": 0,
             "split_dim": 0,
             "concat_dim": -1,
             "root": rng.randrange(self.world),
             "channel": rng.choice([1, 7, 2**31 - 1]),
-            "groups": self.groups(),
+            "groups": groups,
             "pairs": self.pairs(),
             "reduce_type": rng.choice(["sum", "min", "max", "mul", "average"]),
             "scale": rng.choice([1.0, 0.5, 3]),
@@ -287,8 +331,10 @@ class Spoiler:
             spoilable.remove("factor")
             del args["factor"]
         field = rng.choice(spoilable)
-        args[field] = self.bad(op, field, operands)
+        args[field] = self.bad(op, field, operands, groups)
         words = (field, names.get(field, field)) + (("operand",) if field == "operands" else ())
+        # Sizes that fit the groups before they were spoiled.
+        words += ("sizes",) if field == "groups" and "sizes" in args else ()
         if front == "xla_model":
             kwargs = {names.get(key, key): value for key, value in args.items()}
             function: Callable[..., Any] = getattr(xm, name)

@@ -230,6 +230,45 @@ def all_to_all(
     return _by_group(xs, groups, exchange, lambda x: np.zeros_like(exchange([x])[0]))
 
 
+def _group_of(groups: Groups, rank: int, world: int) -> Sequence[int]:
+    """The members of a rank's group; nobody if it is in none."""
+    return next((group for group in groups or [range(world)] if rank in group), [])
+
+
+def uneven_all_gather(xs: Arrays, sizes: Sequence[int], groups: Groups = None) -> Arrays:
+    members = [_group_of(groups, rank, len(xs)) for rank in range(len(xs))]
+    return [np.concatenate([xs[0][:0], *(xs[i] for i in group)]) for group in members]
+
+
+def uneven_reduce_scatter(
+    xs: Arrays,
+    reduce_type: str,
+    sizes: Sequence[int],
+    scale: float = 1,
+    groups: Groups = None,
+    factor: float = 1,
+) -> Arrays:
+    results = [x[:0] for x in xs]
+    for group in groups or [range(len(xs))]:
+        whole = _reduce(reduce_type, [xs[rank] for rank in group], scale, factor)
+        ends = np.cumsum([sizes[rank] for rank in group])
+        for rank, end in zip(group, ends, strict=True):
+            results[rank] = whole[end - sizes[rank] : end]
+    return results
+
+
+def uneven_all_to_all(xs: Arrays, sizes: Sequence[Sequence[int]], groups: Groups = None) -> Arrays:
+    results = []
+    for rank in range(len(xs)):
+        group = _group_of(groups, rank, len(xs))
+        parts = [xs[rank][:0]]
+        for source in group:
+            start = sum(sizes[source][i] for i in group[: list(group).index(rank)])
+            parts.append(xs[source][start : start + sizes[source][rank]])
+        results.append(np.concatenate(parts))
+    return results
+
+
 def collective_broadcast(xs: Arrays, root_ordinal: int = 0, groups: Groups = None) -> Arrays:
     groups = groups or [range(len(xs))]
     (position,) = (list(group).index(root_ordinal) for group in groups if root_ordinal in group)
@@ -265,7 +304,11 @@ def issue(case: Case, tensor: torch.Tensor) -> torch.Tensor:
         tensors = [tensor]
         xm.collective_broadcast(tensors, **case.fields)
         return tensors[0]
-    operand = {"all_reduce": "inputs", "reduce_scatter": "input"}.get(case.op, "value")
+    operand = {
+        "all_reduce": "inputs",
+        "reduce_scatter": "input",
+        "uneven_reduce_scatter": "input",
+    }.get(case.op, "value")
     return getattr(xm, case.op)(**{operand: tensor}, **case.fields)
 
 

@@ -13,6 +13,7 @@ OPS = torch.ops.xla_cc
 V5E = "tpu:v5e:2x4"  # eight ranks
 HALVES = [[0, 1, 2, 3], [4, 5, 6, 7]]
 RING = [[rank, (rank + 1) % 8] for rank in range(8)]
+SIZES = [0, 1, 2, 4, 5, 0, 0, 0]
 
 # (op, fields, shapes of the operands, shapes of the results)
 SHAPES = [
@@ -30,6 +31,10 @@ SHAPES = [
     ("collective_broadcast", (5, []), [(3, 5), (2,)], [(3, 5), (2,)]),
     ("send", (7, RING), [(3, 5)], [(3, 5)]),
     ("recv", (7, RING), [(3, 5)], [(3, 5)]),
+    ("uneven_all_gather", (SIZES, []), [(5, 2)], [(12, 2)]),
+    ("uneven_all_gather", (SIZES, HALVES), [(5,), (5, 0)], [(7,), (7, 0)]),
+    ("uneven_reduce_scatter", ("sum", 1.0, 1.0, SIZES, HALVES), [(7, 2)], [(5, 2)]),
+    ("uneven_all_to_all", ([SIZES] + [[0] * 8] * 7, []), [(12, 2)], [(5, 2)]),
 ]
 
 
@@ -47,6 +52,7 @@ def test_shapes_without_data(op, fields, operands, results, dtype, device):
 def test_every_op_is_in_the_table():
     names = {"all_gather", "all_reduce", "reduce_scatter", "collective_permute", "all_to_all"}
     names |= {"collective_broadcast", "send", "recv"}
+    names |= {"uneven_all_gather", "uneven_reduce_scatter", "uneven_all_to_all"}
     assert {op for op, *_ in SHAPES} == names
 
 
@@ -121,6 +127,17 @@ FORMS = {
     ),
     "collective_broadcast": (broadcast, ["collective_broadcast"], 2),
     "send and recv": (send_and_receive, ["send", "recv"], 2),
+    "uneven_all_gather": (lambda x: xm.uneven_all_gather(x * 2, [4]), ["uneven_all_gather"], 2),
+    "uneven_reduce_scatter": (
+        lambda x: xm.uneven_reduce_scatter("sum", x * 2, [4]),
+        ["uneven_reduce_scatter"],
+        2,
+    ),
+    "uneven_all_to_all": (
+        lambda x: xm.uneven_all_to_all(x * 2, [[4]], [[0]], padded=True),
+        ["uneven_all_to_all"],
+        2,
+    ),
 }
 
 
@@ -170,11 +187,14 @@ ONE_DEVICE = {
     "collective_broadcast": (0, []),
     "send": (7, [[0, 0]]),
     "recv": (7, [[0, 0]]),
+    "uneven_all_gather": ([4], []),
+    "uneven_reduce_scatter": ("sum", 1.0, 1.0, [4], []),
+    "uneven_all_to_all": ([[4]], []),
 }
 
 
 def check_operator(_, name):
-    tensors = [torch.ones(4, device=torch_xla.device()), torch.ones(2, 3, device="xla")]
+    tensors = [torch.ones(4, device=torch_xla.device()), torch.ones(4, 3, device="xla")]
     return torch.library.opcheck(getattr(OPS, name).default, (tensors, *ONE_DEVICE[name]))
 
 

@@ -97,6 +97,14 @@ CASES = {
         lambda: xm.all_gather(ones(4), groups=SCRAMBLED),
         lambda: xm.all_gather(ones(4)),
     ),
+    "sizes": (
+        lambda: xm.uneven_all_gather(ones(3), [3, 3, 1, 1], padded=True),
+        lambda: xm.uneven_all_gather(ones(3), [3, 1, 3, 1], padded=True),
+    ),
+    "sizes of an exchange": (
+        lambda: xm.uneven_all_to_all(ones(4), [[1, 1, 1, 1]] * 4),
+        lambda: xm.uneven_all_to_all(ones(4), [[2, 0, 1, 1]] * 4),
+    ),
     "order of calls": (
         lambda: [xm.all_gather(ones(4)), xm.all_reduce("sum", ones(4))],
         lambda: [xm.all_reduce("sum", ones(4)), xm.all_gather(ones(4))],

@@ -34,6 +34,7 @@ from invalid_calls import (
     Spoiler,
     show,
 )
+from invalid_uneven import uneven_calls
 
 import torch_xla_cc
 from torch_xla_cc import _C, Channel
@@ -222,6 +223,9 @@ def others(spoiler: Spoiler) -> Iterator[Call]:
             "collective_permute": ([(0, 1)],),
             "all_to_all": (0, 0, None, None),
             "collective_broadcast": (0, None),
+            "uneven_all_gather": ([1], None),
+            "uneven_reduce_scatter": ("sum", 1.0, 1.0, [1], None),
+            "uneven_all_to_all": ([[1]], None),
         }.items(),
     ):
         function = getattr(_C, f"lower_{name}")
@@ -259,6 +263,7 @@ def refusals(rank: int) -> dict[str, tuple[int, list[str]]]:
         "outputs": outputs(here.good),
         "channels": channels(here),
         "others": others(here),
+        "sizes": uneven_calls(rng, 3000),
     }
     report = {}
     for area, calls in areas.items():
@@ -288,7 +293,7 @@ def valid(rank: int, number: int) -> bool:
 
 
 AREAS = ["one bad argument", "one bad argument, for eight TPUs", "sizes that do not divide"]
-AREAS += ["reduce kinds, scales and types", "outputs", "channels", "others"]
+AREAS += ["reduce kinds, scales and types", "outputs", "channels", "others", "sizes"]
 
 
 @pytest.fixture(scope="module")

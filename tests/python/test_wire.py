@@ -40,6 +40,9 @@ OPS = [
     "collective_broadcast",
     "send",
     "recv",
+    "uneven_all_gather",
+    "uneven_reduce_scatter",
+    "uneven_all_to_all",
 ]
 
 
@@ -62,8 +65,41 @@ def strided(world, size):
     return [list(range(i, world, world // size)) for i in range(world // size)]
 
 
+def sizes_of(groups, world):
+    """Uneven sizes of which each group has as many as the world: its first member has the rest."""
+    members = {rank: group for group in groups or [list(range(world))] for rank in group}
+    sizes = [int(rank in members) for rank in range(world)]
+    for group in members.values():
+        sizes[group[0]] = world - len(group) + 1
+    return sizes
+
+
+def exchange_of(groups, world):
+    members = {rank: group for group in groups or [list(range(world))] for rank in group}
+    sizes = sizes_of(groups, world)
+    return [
+        [size if j in members.get(i, []) else 0 for j, size in enumerate(sizes)]
+        for i in range(world)
+    ]
+
+
+def uneven_fields(op, world):
+    unequal = [list(range(world - 1)), [world - 1]]
+    forms = [None, blocks(world, 2), strided(world, 2), unequal, [[1, 0]], [[3, 0, 2, 1]]]
+    if op == "uneven_all_to_all":
+        return [(exchange_of(groups, world), groups) for groups in forms]
+    sizes = [(sizes_of(groups, world), groups) for groups in forms]
+    if op == "uneven_all_gather":
+        whole = [world, *[1] * (world - 1)]
+        return [([n if size else 0 for n, size in zip(whole, s, strict=True)], g) for s, g in sizes
+                if s[0]]  # fmt: skip
+    return [("average", 0.5, 1.0, *rest) for rest in sizes]
+
+
 def fields_of(op, world):
     """Attributes in all forms that the op has."""
+    if op.startswith("uneven"):
+        return uneven_fields(op, world)
     mirrored = [[world - 1 - rank, rank] for rank in range(world // 2)]
     uniform = [None, blocks(world, 2), strided(world, 2), mirrored]
     unequal = [list(range(world - 2)), [world - 2, world - 1]]
@@ -98,11 +134,13 @@ def cases(target, op):
         for fields in fields_of(op, world)
         for operands in (
             [(F32, shape)],
-            [(F32, shape), (BF16, shape), (F32, shape), (F32, [0] * 3)],
+            [(F32, shape), (BF16, shape), (F32, shape), (F32, [*shape[:2], 0])],
         )
     ]
     # Every type, with attributes that all types have.
     fields = fields_of(op, world)[0]
+    if "average" in fields:
+        fields = ("sum", 1.0, *fields[2:])
     found += [Case(target, op, [(k, shape)], fields) for k in TYPES if k not in refused(target)]
     uncovered = [[list(range(world - 1)), [world - 1]], [[0, 1]], [[1, 0], [2, 3]]]
     if op == "all_gather":
@@ -156,9 +194,11 @@ def test_jaxlib_reads_prints_and_reads_back(lowered):
         assert _jax.hlo_module_from_text(text).to_string() == text, case
 
 
-def has_variadic_reduce_scatter(written):
+def stablehlo_lacks(written):
+    """Several operands of a reduce-scatter, and the ragged all-to-all: HLO has them."""
     return any(
-        instruction.opcode == "reduce-scatter" and len(instruction.operand_ids) > 1
+        (instruction.opcode == "reduce-scatter" and len(instruction.operand_ids) > 1)
+        or instruction.opcode == "ragged-all-to-all"
         for computation in HloModuleProto.FromString(written).computations
         for instruction in computation.instructions
     )
@@ -168,8 +208,8 @@ def test_stablehlo_verifies(lowered):
     """XLA's own verifier runs when it compiles; this one checks the same shapes and attributes."""
     with mlir.make_ir_context():
         for case, written in lowered.items():
-            if has_variadic_reduce_scatter(written):
-                continue  # HLO has them, StableHLO does not
+            if stablehlo_lacks(written):
+                continue
             computation = xla_client.XlaComputation(written)
             module = ir.Module.parse(_jax.mlir.xla_computation_to_mlir_module(computation))
             assert module.operation.verify(), case

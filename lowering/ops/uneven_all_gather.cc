@@ -1,0 +1,106 @@
+#include "lowering/ops/uneven_all_gather.h"
+
+#include "lowering/bits.h"
+#include "lowering/lower.h"
+#include "lowering/runs.h"
+
+namespace xla_cc {
+
+using hlo::Computation;
+using hlo::ElementType;
+using hlo::Shape;
+using hlo::Value;
+using hlo::Values;
+
+Status UnevenAllGather::Verify(const Call& call) {
+  XLA_CC_RETURN_IF_ERROR(RequireOperands(kName, call));
+  XLA_CC_RETURN_IF_ERROR(ResolveSizes(kName, call.world_size(), sizes, &groups));
+  XLA_CC_RETURN_IF_ERROR(RequireRows(kName, call, Largest(sizes), "the largest of sizes"));
+  return RequireCountable(kName, call, groups.Size(call.world_size()));
+}
+
+std::vector<Shape> UnevenAllGather::Results(const Call& call) const {
+  std::vector<Shape> results = call.operands;
+  const Sizes gathered = Sums(InGroups(sizes, groups, call.world_size()));
+  for (Shape& shape : results) shape.dims[0] = Largest(gathered);
+  return results;
+}
+
+namespace {
+
+// What each member gave, without what fills it up; `starts` says where each begins.
+Value Compact(const UnevenAllGather& op, Emitter& e, const Value& x, const Rows& starts) {
+  const Rows given = InGroups(op.sizes, op.groups, e.world_size());
+  return TakeRuns(e.c(), x, starts, given, Largest(Sums(given)));
+}
+
+Value CompactEvenBlocks(const UnevenAllGather& op, Emitter& e, const Value& gathered) {
+  const int64_t members = op.groups.Size(e.world_size());
+  return Compact(op, e, gathered, EvenStarts(e.world_size(), members, Largest(op.sizes)));
+}
+
+// uneven_all_gather = all_gather of as many rows as the largest ; what counts of each.
+Value ByPadding(const UnevenAllGather& op, Emitter& e, const Value& x) {
+  return CompactEvenBlocks(op, e, Lower(AllGather{0, op.groups}, e, {x})[0]);
+}
+
+// uneven_all_gather = sum of every rank's rows, with zero bits around them at their place.
+Value BySum(const UnevenAllGather& op, Emitter& e, const Value& x) {
+  const int64_t world_size = e.world_size();
+  const Rows given = InGroups(op.sizes, op.groups, world_size);
+  const Rows starts = Starts(given);
+  Sizes own_starts = op.groups.Positions(world_size);
+  for (int64_t rank = 0; rank < world_size; ++rank) {
+    own_starts[rank] = starts[rank][own_starts[rank]];
+  }
+  return MapBits(e.c(), x, [&](const Value& bits) {
+    Computation& c = e.c();
+    const int64_t rows = Largest(Sums(given));
+    const Value own = KeepRows(c, bits, op.sizes);
+    // Room behind the last, for what fills up an operand.
+    const Value place = c.Zeros(WithRows(bits.shape, rows + bits.shape.dims[0]));
+    const Value placed = WithRows(c, WithBlockByRank(c, place, own, 0, own_starts), rows);
+    return Lower(AllReduce{{}, op.groups.WithSingles(world_size)}, e, {placed})[0];
+  });
+}
+
+// uneven_all_gather = collective_broadcast from each member of as many rows as it gives.
+Value ByBroadcasts(const UnevenAllGather& op, Emitter& e, const Value& x) {
+  Computation& c = e.c();
+  const std::vector<int64_t> most = Most(InGroups(op.sizes, op.groups, e.world_size()));
+  Values parts;
+  std::vector<int64_t> starts;
+  int64_t rows = 0;
+  for (size_t i = 0; i < most.size(); ++i) {
+    starts.push_back(rows);
+    if (most[i] == 0) continue;
+    const CollectiveBroadcast from{static_cast<int64_t>(i), op.groups};
+    parts.push_back(Lower(from, e, {c.Slice(x, 0, 0, most[i])})[0]);
+    rows += most[i];
+  }
+  return Compact(op, e, JoinRows(c, parts), Rows(e.world_size(), starts));
+}
+
+}  // namespace
+
+Values UnevenAllGather::LowerNative(Emitter& e, const Values& xs) const {
+  return {CompactEvenBlocks(*this, e, e.AllGather({xs[0]}, 0, groups)[0])};
+}
+
+Values UnevenAllGather::LowerFallback(Emitter& e, const Values& xs) const {
+  const int64_t world_size = e.world_size();
+  using Way = Value (*)(const UnevenAllGather&, Emitter&, const Value&);
+  std::vector<Way> ways = {&ByPadding};
+  if (Takes(AllReduce{{}, groups.WithSingles(world_size)}, e, ElementType::kU32)) {
+    ways.push_back(&BySum);
+  }
+  // An instruction of its own; else it is a sum for each member, and one sum is better. Every group
+  // has a root for each.
+  if (groups.Uniform() && groups.Size(world_size) <= kMostSteps &&
+      Takes(CollectiveBroadcast{0, groups}, e, xs[0].shape.type)) {
+    ways.push_back(&ByBroadcasts);
+  }
+  return e.Cheapest(Candidates(*this, ways), xs);
+}
+
+}  // namespace xla_cc

@@ -1,0 +1,188 @@
+#include "lowering/ops/uneven_all_to_all.h"
+
+#include <algorithm>
+
+#include "lowering/lower.h"
+#include "lowering/runs.h"
+
+namespace xla_cc {
+
+using hlo::Computation;
+using hlo::Shape;
+using hlo::Value;
+using hlo::Values;
+
+Status UnevenAllToAll::Verify(const Call& call) {
+  XLA_CC_RETURN_IF_ERROR(RequireOperands(kName, call));
+  XLA_CC_RETURN_IF_ERROR(ResolveSizes(kName, call.world_size(), sizes, &groups));
+  XLA_CC_RETURN_IF_ERROR(
+      RequireRows(kName, call, Largest(Sums(sizes)), "the largest sum of what a rank sends"));
+  return RequireCountable(kName, call, groups.Size(call.world_size()));
+}
+
+std::vector<Shape> UnevenAllToAll::Results(const Call& call) const {
+  std::vector<Shape> results = call.operands;
+  const Sizes received = Sums(ReceivedInGroups(sizes, groups, call.world_size()));
+  for (Shape& shape : results) shape.dims[0] = Largest(received);
+  return results;
+}
+
+namespace {
+
+// By rank and position of its group.
+struct Sent {
+  Rows sent;
+  Rows received;
+  int64_t rows;  // of a result
+};
+
+Sent Counted(const UnevenAllToAll& op, Emitter& e) {
+  const Rows received = ReceivedInGroups(op.sizes, op.groups, e.world_size());
+  return {SentInGroups(op.sizes, op.groups, e.world_size()), received, Largest(Sums(received))};
+}
+
+// uneven_all_to_all = all_to_all of blocks as long as the largest ; what counts of each.
+Value ByPadding(const UnevenAllToAll& op, Emitter& e, const Value& x) {
+  const Sent rows = Counted(op, e);
+  const int64_t largest = Largest(op.sizes);
+  const Value blocks = TakeBlocksAt(e.c(), x, Starts(rows.sent), largest);
+  const Value exchanged = Lower(AllToAll{0, 0, {}, op.groups}, e, {blocks})[0];
+  const Rows starts = EvenStarts(e.world_size(), op.groups.Size(e.world_size()), largest);
+  return TakeRuns(e.c(), exchanged, starts, rows.received, rows.rows);
+}
+
+// uneven_all_to_all = uneven_all_gather ; what each member means for this rank.
+Value ByGather(const UnevenAllToAll& op, Emitter& e, const Value& x) {
+  const int64_t world_size = e.world_size();
+  const Sent rows = Counted(op, e);
+  const Sizes sums = Sums(op.sizes);
+  const Value gathered = Lower(UnevenAllGather{sums, op.groups}, e, {x})[0];
+  Rows starts = Starts(InGroups(sums, op.groups, world_size));
+  const Rows inside = Starts(rows.sent);
+  const std::vector<int64_t> positions = op.groups.Positions(world_size);
+  for (const auto& group : op.groups.Expanded(world_size)) {
+    for (int64_t rank : group) {
+      for (size_t i = 0; i < group.size(); ++i) {
+        starts[rank][i] += inside[group[i]][positions[rank]];
+      }
+    }
+  }
+  return TakeRuns(e.c(), gathered, starts, rows.received, rows.rows);
+}
+
+// uneven_all_to_all = a round of exchanges with each other member, of as many rows as the most that
+// are sent in that round ; in group order.
+Value ByRounds(const UnevenAllToAll& op, Emitter& e, const Value& x) {
+  Computation& c = e.c();
+  const int64_t world_size = e.world_size();
+  const Sent rows = Counted(op, e);
+  const Rows starts_of_sent = Starts(rows.sent);
+  const std::vector<int64_t> positions = op.groups.Positions(world_size);
+  // What came, round by round, and where that of each member lies in it. The own rows come first.
+  Values parts;
+  Rows starts(world_size, std::vector<int64_t>(op.groups.Size(world_size), 0));
+  int64_t end = 0;
+  const auto take = [&](const std::vector<int64_t>& partners, const Pairs* pairs) {
+    int64_t most = 0;
+    Rows start;
+    for (int64_t rank = 0; rank < world_size; ++rank) {
+      const int64_t partner = partners[rank];
+      start.push_back({starts_of_sent[rank][partner]});
+      if (pairs == nullptr || partner != positions[rank]) {
+        most = std::max(most, rows.sent[rank][partner]);
+        starts[rank][partner] = end;
+      }
+    }
+    if (most == 0) return;
+    const Value sent = TakeBlocksAt(c, x, start, most);
+    parts.push_back(pairs == nullptr ? sent : Lower(CollectivePermute{*pairs}, e, {sent})[0]);
+    end += most;
+  };
+  take(positions, nullptr);
+  for (const Round& round : Rounds(op.groups, world_size)) take(round.partners, &round.pairs);
+  return TakeRuns(c, JoinRows(c, parts), starts, rows.received, rows.rows);
+}
+
+// The exchange as one instruction of groups that may be larger than the op's: there rows are sent
+// between members of the op's groups only.
+Value Ragged(const UnevenAllToAll& op, Emitter& e, const Value& x, const Groups& over) {
+  Computation& c = e.c();
+  const int64_t world_size = e.world_size();
+  const Sent rows = Counted(op, e);
+  const Rows sent_from = Starts(rows.sent);
+  const Rows received_at = Starts(rows.received);
+  const std::vector<int64_t> positions = op.groups.Positions(world_size);
+  const std::vector<int64_t> places = over.Positions(world_size);
+  const Rows nothing(world_size, std::vector<int64_t>(over.Size(world_size), 0));
+  Rows from = nothing;
+  Rows sent = nothing;
+  Rows to = nothing;
+  Rows received = nothing;
+  int64_t from_others = 0;
+  for (const auto& group : op.groups.Expanded(world_size)) {
+    for (int64_t rank : group) {
+      for (size_t i = 0; i < group.size(); ++i) {
+        const int64_t place = places[group[i]];
+        from[rank][place] = sent_from[rank][i];
+        sent[rank][place] = rows.sent[rank][i];
+        to[rank][place] = received_at[group[i]][positions[rank]];
+        received[rank][place] = rows.received[rank][i];
+      }
+      const int64_t own = rows.received[rank][positions[rank]];
+      from_others = std::max(from_others, Sums({rows.received[rank]})[0] - own);
+    }
+  }
+  const Value zeros = c.Zeros(WithRows(x.shape, rows.rows));
+  const Values tables = {RowByRank(c, from), RowByRank(c, sent), RowByRank(c, to),
+                         RowByRank(c, received)};
+  return e.RaggedAllToAll(x, zeros, tables, over, from_others);
+}
+
+// Whether every member of every group sends as much to each.
+bool IsEven(const UnevenAllToAll& op, int64_t world_size) {
+  const int64_t largest = Largest(op.sizes);
+  for (const auto& group : op.groups.Expanded(world_size)) {
+    for (int64_t from : group) {
+      for (int64_t to : group) {
+        if (op.sizes[from][to] != largest) return false;
+      }
+    }
+  }
+  return op.groups.Uniform();
+}
+
+// uneven_all_to_all in groups of any form = that of the world, where nothing is sent between
+// groups.
+Value OverTheWorld(const UnevenAllToAll& op, Emitter& e, const Value& x) {
+  return Ragged(op, e, x, Groups());
+}
+
+}  // namespace
+
+Values UnevenAllToAll::LowerNative(Emitter& e, const Values& xs) const {
+  // Of equal sizes it is no other than the even op, which compilers make less of a program of.
+  const AllToAll even{0, 0, {}, groups};
+  if (IsEven(*this, e.world_size()) && Takes(even, e, xs[0].shape.type)) return Lower(even, e, xs);
+  return {Ragged(*this, e, xs[0], groups)};
+}
+
+Values UnevenAllToAll::LowerFallback(Emitter& e, const Values& xs) const {
+  const int64_t world_size = e.world_size();
+  const int64_t members = groups.Size(world_size);
+  using Way = Value (*)(const UnevenAllToAll&, Emitter&, const Value&);
+  std::vector<Way> ways = {&ByPadding};
+  if (xs[0].shape.dims[0] <= INT32_MAX / members) ways.push_back(&ByGather);
+  if (!groups.IsWorld() && Takes(UnevenAllToAll{{}, {}}, e, xs[0].shape.type)) {
+    ways.insert(ways.begin(), &OverTheWorld);
+  }
+  // Ranks on threads meet those of their group only: there a round must have no idle member.
+  const bool paired = e.target().RanksAreThreads() && groups.Uniform() &&
+                      groups.Covers(world_size) && members % 2 == 0;
+  if (members <= kMostSteps &&
+      (paired || Takes(CollectivePermute{{{0, 0}}}, e, xs[0].shape.type))) {
+    ways.push_back(&ByRounds);
+  }
+  return e.Cheapest(Candidates(*this, ways), xs);
+}
+
+}  // namespace xla_cc

@@ -1,0 +1,74 @@
+#include "lowering/ops/uneven_reduce_scatter.h"
+
+#include "lowering/lower.h"
+#include "lowering/runs.h"
+
+namespace xla_cc {
+
+using hlo::Computation;
+using hlo::Shape;
+using hlo::Value;
+using hlo::Values;
+
+Status UnevenReduceScatter::Verify(const Call& call) {
+  XLA_CC_RETURN_IF_ERROR(RequireOperands(kName, call));
+  for (const Shape& shape : call.operands) {
+    XLA_CC_RETURN_IF_ERROR(reduction.Verify(kName, shape));
+  }
+  XLA_CC_RETURN_IF_ERROR(ResolveSizes(kName, call.world_size(), sizes, &groups));
+  const Sizes scattered = Sums(InGroups(sizes, groups, call.world_size()));
+  XLA_CC_RETURN_IF_ERROR(
+      RequireRows(kName, call, Largest(scattered), "the largest sum of the sizes of a group"));
+  return RequireCountable(kName, call, groups.Size(call.world_size()));
+}
+
+std::vector<Shape> UnevenReduceScatter::Results(const Call& call) const {
+  std::vector<Shape> results = call.operands;
+  for (Shape& shape : results) shape.dims[0] = Largest(sizes);
+  return results;
+}
+
+namespace {
+
+// A block for each member, of as many rows as the largest has.
+Value EvenBlocks(const UnevenReduceScatter& op, Emitter& e, const Value& x) {
+  const Rows taken = InGroups(op.sizes, op.groups, e.world_size());
+  return TakeBlocksAt(e.c(), x, Starts(taken), Largest(op.sizes));
+}
+
+// uneven_reduce_scatter = reduce_scatter of blocks as long as the largest ; what counts of the own.
+Value ByPadding(const UnevenReduceScatter& op, Emitter& e, const Value& x) {
+  const ReduceScatter even{op.reduction, 0, {}, op.groups};
+  return KeepRows(e.c(), Lower(even, e, {EvenBlocks(op, e, x)})[0], op.sizes);
+}
+
+// uneven_reduce_scatter = all_reduce ; this rank's rows.
+Value ByAllReduce(const UnevenReduceScatter& op, Emitter& e, const Value& x) {
+  const Rows starts = Starts(InGroups(op.sizes, op.groups, e.world_size()));
+  const std::vector<int64_t> positions = op.groups.Positions(e.world_size());
+  Rows own_start;
+  Rows own_size;
+  for (size_t rank = 0; rank < positions.size(); ++rank) {
+    own_start.push_back({starts[rank][positions[rank]]});
+    own_size.push_back({op.sizes[rank]});
+  }
+  const Value reduced = Lower(AllReduce{op.reduction, op.groups}, e, {x})[0];
+  return TakeRuns(e.c(), reduced, own_start, own_size, Largest(op.sizes));
+}
+
+}  // namespace
+
+Values UnevenReduceScatter::LowerNative(Emitter& e, const Values& xs) const {
+  Computation& c = e.c();
+  const Value blocks = reduction.Before(c, EvenBlocks(*this, e, xs[0]));
+  const Value y = e.ReduceScatter({blocks}, reduction.InstructionKind(), 0, groups)[0];
+  return {KeepRows(c, reduction.After(c, y, groups, e.world_size()), sizes)};
+}
+
+Values UnevenReduceScatter::LowerFallback(Emitter& e, const Values& xs) const {
+  using Way = Value (*)(const UnevenReduceScatter&, Emitter&, const Value&);
+  const std::vector<Way> ways = {&ByPadding, &ByAllReduce};
+  return e.Cheapest(Candidates(*this, ways), xs);
+}
+
+}  // namespace xla_cc
