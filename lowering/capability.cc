@@ -118,16 +118,18 @@ bool HasListForm(Op op) {
 
 Choice Choose(const Query& query) {
   if (const Row* row = Find(query, kParameter, Count::kOne)) {
-    return {Rule::kRefused, false, row->why};
+    return {Rule::kRefused, false, row->why, ""};
   }
   const int op = static_cast<int>(query.op);
-  const bool lists = HasListForm(query.op) && Find(query, op, Count::kSeveral) == nullptr;
+  const Row* several = HasListForm(query.op) ? Find(query, op, Count::kSeveral) : nullptr;
+  Choice native{Rule::kNative, HasListForm(query.op) && several == nullptr, "", ""};
+  if (several != nullptr) native.why_alone = several->why;
   if (const auto entry = FindRegistered(query)) {
-    if (entry->native) return {Rule::kNative, lists, ""};
-    return {Rule::kFallback, false, entry->why};
+    if (entry->native) return native;
+    return {Rule::kFallback, false, entry->why, ""};
   }
-  if (const Row* row = Find(query, op, Count::kOne)) return {Rule::kFallback, false, row->why};
-  return {Rule::kNative, lists, ""};
+  if (const Row* row = Find(query, op, Count::kOne)) return {Rule::kFallback, false, row->why, ""};
+  return native;
 }
 
 int64_t Register(const Registration& registration) {

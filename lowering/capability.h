@@ -50,7 +50,8 @@ struct Choice {
   Rule rule = Rule::kNative;
   // Whether one instruction may take several operands; else there is one instruction each.
   bool lists = true;
-  std::string why;  // for all but native
+  std::string why;        // for all but native
+  std::string why_alone;  // of an op that has a form with several operands, which is not taken
 };
 
 // What applications have registered, the last first; else what was measured (the generated

@@ -33,6 +33,7 @@ Status Groups::Resolve(const std::string& op, int64_t world_size) {
                      "Leave the empty group out"});
     }
   }
+  std::sort(list_.begin(), list_.end());  // by their first ranks: the order of groups means nothing
   if (list_.size() == 1 && Covers(world_size) && Ascending()) list_.clear();
   return Status::Ok();
 }
@@ -65,6 +66,7 @@ int64_t Groups::Size(int64_t world_size) const {
 Groups Groups::Sorted() const {
   std::vector<std::vector<int64_t>> sorted = list_;
   for (auto& group : sorted) std::sort(group.begin(), group.end());
+  std::sort(sorted.begin(), sorted.end());
   return Groups(std::move(sorted));
 }
 
@@ -91,6 +93,7 @@ std::optional<Groups> Groups::Completed(int64_t world_size) const {
     open = all.back().size() < size;
   }
   if (open) return std::nullopt;
+  std::sort(all.begin(), all.end());
   return Groups(std::move(all));
 }
 

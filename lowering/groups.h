@@ -31,8 +31,8 @@ class Groups {
   bool IsWorld() const { return list_.empty(); }
   const std::vector<std::vector<int64_t>>& list() const { return list_; }
 
-  // (G1) every rank of the world in at most one group, ids in range. A list that says the world in
-  // rank order becomes the world, so that equal calls have equal keys.
+  // (G1) every rank of the world in at most one group, ids in range. The groups are sorted, and a
+  // list that says the world in rank order becomes the world: equal calls have equal keys.
   Status Resolve(const std::string& op, int64_t world_size);
 
   bool Uniform() const;                   // all of one size

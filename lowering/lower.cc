@@ -139,7 +139,14 @@ template <class T>
 void ChooseForCall(const T& node, const Call& call, std::optional<Rule> forced, Lowered* lowered) {
   for (size_t i : lowered->live) {
     const Choice choice = ChooseFor(node, call.target, call.operands[i].type);
-    if (choice.rule == Rule::kNative) continue;
+    if (choice.rule == Rule::kNative) {
+      // Said as well: several operands that do not travel together.
+      const bool alone = lowered->live.size() > 1 && !choice.why_alone.empty();
+      if (alone && lowered->rule == Rule::kNative) {
+        lowered->why = "one instruction for each operand: " + choice.why_alone;
+      }
+      continue;
+    }
     lowered->rule = Rule::kFallback;
     lowered->why = choice.why;
   }

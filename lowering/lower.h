@@ -27,11 +27,11 @@ struct Lowered {
   std::vector<size_t> live;          // operands that have elements: those that the module takes
   std::vector<std::string> opcodes;  // the collective instructions in the module
   Rule rule = Rule::kNative;         // fallback if any operand needs it
-  std::string why;
-  Emitter::Cost cost;         // of the instructions in the module, for each rank
-  Emitter::Cost native_cost;  // of the native ones, whether the device takes them or not
-  bool unchanged = false;     // the results are the operands: nothing to attach
-  bool takes_token = false;   // one more operand and result, s32[1]: see Emitter
+  std::string why;                   // of a fallback; or of operands that travel one by one
+  Emitter::Cost cost;                // of the instructions in the module, for each rank
+  Emitter::Cost native_cost;         // of the native ones, whether the device takes them or not
+  bool unchanged = false;            // the results are the operands: nothing to attach
+  bool takes_token = false;          // one more operand and result, s32[1]: see Emitter
 };
 
 // Every error is a Status: nothing unverified is built. `forced` takes a rule whatever the table

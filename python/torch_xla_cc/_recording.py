@@ -22,7 +22,7 @@ class Call:
     groups: tuple[tuple[int, ...], ...]
     target: str
     rule: str  # native or fallback
-    why: str  # of a fallback
+    why: str  # of a fallback, or of operands that travel one by one
     opcodes: tuple[str, ...]  # the HLO collectives that it became
     file: str
     line: int

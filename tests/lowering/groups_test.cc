@@ -70,8 +70,8 @@ INSTANTIATE_TEST_SUITE_P(
         Form{"BlocksInAnotherOrder",
              {{2, 3}, {0, 1}},
              4,
-             "{{2,3},{0,1}}",
-             "[[2,3],[0,1]]",
+             "[2,2]<=[4]",
+             "[[0,1],[2,3]]",
              {0, 1, 0, 1},
              {2, 2, 2, 2}},
         Form{"MembersInAnotherOrder",
@@ -146,9 +146,9 @@ TEST(Groups, WithRanksInNone) {
   EXPECT_EQ(groups.Size(8), 2);
   EXPECT_EQ(groups.Sizes(8), Dims({2, 2, 2, 0, 0, 2, 0, 0}));
   EXPECT_EQ(groups.Positions(8), Dims({0, 1, 1, 0, 0, 0, 0, 0}));
-  EXPECT_EQ(groups.Sorted().ToString(), "[[1,5],[0,2]]");
-  EXPECT_EQ(groups.WithSingles(8).ToString(), "[[5,1],[0,2],[3],[4],[6],[7]]");
-  EXPECT_EQ(groups.Completed(8)->ToString(), "[[5,1],[0,2],[3,4],[6,7]]");
+  EXPECT_EQ(groups.Sorted().ToString(), "[[0,2],[1,5]]");
+  EXPECT_EQ(groups.WithSingles(8).ToString(), "[[0,2],[5,1],[3],[4],[6],[7]]");
+  EXPECT_EQ(groups.Completed(8)->ToString(), "[[0,2],[3,4],[5,1],[6,7]]");
   EXPECT_EQ(groups.Completed(7), std::nullopt);
   EXPECT_EQ(Groups(Lists{{0, 1, 2}, {3}}).Size(5), 3) << "the longest";
   EXPECT_EQ(Groups(Lists{{0, 1, 2}, {3}}).Completed(5), std::nullopt);
