@@ -217,7 +217,7 @@ def test_lowering_does_not_hold_the_gil():
     def hold():  # as long, in one call of C
         sum(range(3_000_000))
 
-    with lowering_for("tpu", 4096):
+    with lowering_for("gpu", 4096):
         laps = [advances_of_another_thread(lambda s=s: lower_long_lists(s)) for s in range(8)]
     held = [advances_of_another_thread(hold) for _ in range(8)]
     assert max(held) <= 2, "the control does not tell"
