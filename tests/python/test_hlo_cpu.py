@@ -60,8 +60,8 @@ CASES = {
         [("reduce-scatter", 2)],
     ),
     # Fallbacks: one other collective each.
-    "collective_permute": (lambda x: xm.collective_permute(x, RING), [("all-gather", 1)]),
-    "send and recv": (send_and_receive, [("all-gather", 1)]),
+    "collective_permute": (lambda x: xm.collective_permute(x, RING), [("all-gather", 1)] * 2),
+    "send and recv": (send_and_receive, [("all-gather", 1)] * 2),
     "all_to_all": (lambda x: xm.all_to_all(x, 0, 1), [("all-gather", 1)]),
     "collective_broadcast": (broadcast, [("all-reduce", 1)]),
     "xor": (lambda x: xm.all_reduce("xor", x.int()), [("all-gather", 1)]),
