@@ -7,10 +7,6 @@ namespace {
 
 Failure Stopped() { return {{{"the ranks were stopped", {}}}}; }
 
-std::string CouldNotRun(int64_t rank, const std::string& error) {
-  return "rank " + std::to_string(rank) + " could not run its graph: " + error;
-}
-
 }  // namespace
 
 std::string Failure::Text() const {
@@ -31,6 +27,7 @@ void Ranks::Start(int64_t world_size, std::chrono::milliseconds timeout) {
   const std::lock_guard<std::mutex> lock(mutex_);
   ranks_.assign(world_size, Rank());
   timeout_ = timeout;
+  known_.clear();
   failure_ = {};
   final_ = false;
 }
@@ -65,7 +62,17 @@ bool Ranks::HasPending(int64_t rank) {
 
 void Ranks::Drop(int64_t rank) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (Runs(rank)) ranks_[rank].pending.clear();
+  if (Runs(rank)) Lose(rank);
+}
+
+void Ranks::Lose(int64_t rank) {
+  ranks_[rank].pending.clear();
+  ++ranks_[rank].losses;
+}
+
+int64_t Ranks::Losses(int64_t rank) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return Runs(rank) ? ranks_[rank].losses : 0;
 }
 
 bool Ranks::IsIdle(int64_t rank) {
@@ -107,16 +114,15 @@ Failure Ranks::Meet(int64_t rank, Site site, const std::string& program_hash,
     // From here on it must go on, whatever fails elsewhere: its peers will be in their collectives.
     batch = self.batch;
   }
-  if (batch && batch->leader >= 0 && batch->leader != rank) {
+  lock.unlock();
+  if (!batch) {
+    HandOverAlone(rank, graph);
+  } else if (batch->leaders.at(rank) == rank) {
+    HandOverLed(rank, *batch);
+  }
+  lock.lock();
+  if (batch && (batch->gated || batch->leaders.at(rank) != rank)) {
     changed_.wait(lock, [&] { return batch->to_hand_over == 0; });
-  } else {
-    lock.unlock();
-    if (batch && batch->leader == rank) {
-      HandOverAll(*batch);
-    } else {
-      HandOverOwn(rank, graph, batch.get());
-    }
-    lock.lock();
   }
   if (ranks_.empty()) return Stopped();
   if (batch && batch->failed) return TakeFailureLocked(rank);
@@ -127,42 +133,6 @@ Failure Ranks::Meet(int64_t rank, Site site, const std::string& program_hash,
     if (!ranks_.empty()) ranks_[rank].idle = true;
   }
   return {};
-}
-
-void Ranks::HandOverAll(Batch& batch) {
-  bool failed = false;
-  bool wait = true;
-  {
-    const std::lock_guard<std::mutex> one_at_a_time(compiling_);
-    for (const auto& [rank, graph] : batch.graphs) {
-      const std::string error = graph->run();
-      if (!error.empty()) Fail(rank, CouldNotRun(rank, error));
-      failed = !error.empty() && rank == batch.graphs.begin()->first;
-      if (failed) break;
-      wait = wait && graph->wait;
-    }
-  }
-  // Waiting here for all of them spares each other rank a second time to sleep and wake.
-  if (wait && !failed) {
-    for (const auto& [rank, graph] : batch.graphs) graph->wait();
-  }
-  const std::lock_guard<std::mutex> lock(mutex_);
-  batch.failed = failed;
-  batch.to_hand_over = 0;
-  for (const auto& [rank, graph] : batch.graphs) {
-    if (!ranks_.empty()) ranks_[rank].idle = wait && !failed;
-  }
-  changed_.notify_all();
-}
-
-void Ranks::HandOverOwn(int64_t rank, const HandOver& graph, Batch* batch) {
-  std::unique_lock<std::mutex> one_at_a_time(compiling_, std::defer_lock);
-  if (batch == nullptr) one_at_a_time.lock();
-  const std::string error = graph.run();
-  if (!error.empty()) Fail(rank, CouldNotRun(rank, error));
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (!ranks_.empty()) ranks_[rank].idle = false;
-  if (batch != nullptr && --batch->to_hand_over == 0) changed_.notify_all();
 }
 
 void Ranks::Finish(int64_t rank, Site site) {
@@ -177,7 +147,7 @@ void Ranks::Fail(int64_t rank, const std::string& message) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!Runs(rank)) return;
   ranks_[rank].finished = true;
-  ranks_[rank].pending.clear();
+  Lose(rank);
   final_ = true;
   // The first failure is the cause; what follows from it is not reported over it.
   if (!failure_) failure_ = {{{message, {}}}};
@@ -200,7 +170,7 @@ Failure Ranks::TakeFailureLocked(int64_t rank) {
   if (!failure_ || (ranks_[rank].told && !final_)) return {};
   Failure failure = failure_;
   ranks_[rank].told = true;
-  ranks_[rank].pending.clear();
+  Lose(rank);
   // Once every running rank knows, they may try again, from a clean start.
   const bool all =
       std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.told || r.finished; });
@@ -231,15 +201,17 @@ bool Ranks::AllAlike() const {
 void Ranks::Release(const std::vector<int64_t>& ranks, int64_t caller) {
   if (ranks.empty()) return;
   const auto batch = std::make_shared<Batch>();
-  batch->to_hand_over = ranks.size();
-  const bool same_program = std::all_of(ranks.begin(), ranks.end(), [&](int64_t rank) {
-    return ranks_[rank].program_hash == ranks_[ranks[0]].program_hash;
-  });
-  if (same_program) {
-    // The caller need not be woken: it leads if it is one of them.
-    const bool leads = std::find(ranks.begin(), ranks.end(), caller) != ranks.end();
-    batch->leader = leads ? caller : ranks[0];
+  batch->gated = MayCompile(ranks);
+  batch->to_compile = batch->to_hand_over = ranks.size();
+  std::map<std::string, int64_t> leaders;  // by program
+  // The caller need not be woken: it leads if it is one of them.
+  if (std::find(ranks.begin(), ranks.end(), caller) != ranks.end()) {
+    leaders[ranks_[caller].program_hash] = caller;
   }
+  for (int64_t rank : ranks) {
+    batch->leaders[rank] = leaders.emplace(ranks_[rank].program_hash, rank).first->second;
+  }
+  batch->programs = leaders.size();
   for (int64_t rank : ranks) {
     Rank& released = ranks_[rank];
     batch->graphs[rank] = released.graph;
@@ -248,7 +220,7 @@ void Ranks::Release(const std::vector<int64_t>& ranks, int64_t caller) {
     released.batch = batch;
     ++released.released;
   }
-  if (batch->leader != caller) changed_.notify_all();
+  if (leaders.size() > 1 || leaders.begin()->second != caller) changed_.notify_all();
 }
 
 Ranks::ByGroup Ranks::PendingByGroup(int64_t rank) const {

@@ -6,12 +6,14 @@
 // group. Everything else is an error, raised on every rank, that names both call sites.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,6 +38,8 @@ struct Failure {
 struct HandOver {
   std::function<std::string()> run;  // without waiting for the results; says why it could not
   std::function<void()> wait;        // until the rank's device is done; none if it need not be
+  // Set before `run` fails because of a peer: its error is then not the rank's.
+  mutable std::atomic<bool> turned_away{false};
 };
 
 class Ranks {
@@ -52,15 +56,17 @@ class Ranks {
   bool HasPending(int64_t rank);
   // Forgets what the rank has pending.
   void Drop(int64_t rank);
+  // How often what the rank had pending was forgotten, after a failure.
+  int64_t Losses(int64_t rank);
   // Whether all that the rank has handed over is known to be done.
   bool IsIdle(int64_t rank);
   // Waits until the rank may hand its graph to XLA, hands it over, and forgets what was pending.
   // Call without the interpreter lock.
   //
   // One of the ranks that gave the same `program_hash` hands over the graphs of all: the first is
-  // compiled, the others are found, and nobody wakes for it. Different programs are handed over at
-  // once, each by its rank: one after the other, the first would wait in its collectives longer
-  // than XLA:CPU allows.
+  // compiled, the others are found, and nobody wakes for it. Ranks with different programs hand
+  // them over, and so compile them, at the same time. Where any of them may have to be compiled, no
+  // program starts before all are (gate.h).
   Failure Meet(int64_t rank, Site site, const std::string& program_hash, const HandOver& graph);
   // This rank has returned from its function.
   void Finish(int64_t rank, Site site);
@@ -79,9 +85,12 @@ class Ranks {
   // Ranks that go on together.
   struct Batch {
     std::map<int64_t, const HandOver*> graphs;  // by rank; each outlives its handing over
-    int64_t leader = -1;                        // hands over all graphs; none if they differ
-    size_t to_hand_over = 0;
-    bool failed = false;  // the first graph could not be run, and none was
+    std::map<int64_t, int64_t> leaders;         // by rank: who hands over its graph
+    size_t programs = 0;                        // different ones
+    bool gated = false;                         // a compile is to be expected
+    size_t to_compile = 0;                      // graphs that are not at their gates yet
+    size_t to_hand_over = 0;                    // graphs
+    bool failed = false;                        // a graph could not be run, and none was
   };
   struct Rank {
     std::vector<Issued> pending;
@@ -91,6 +100,7 @@ class Ranks {
     bool told = false;  // of failure_
     bool idle = true;
     uint64_t released = 0;
+    int64_t losses = 0;
     Site waits_at;
     std::string program_hash;
     const HandOver* graph = nullptr;  // while waiting
@@ -99,15 +109,20 @@ class Ranks {
   // The pending collectives of a rank, by the group that it is in, in order.
   using ByGroup = std::map<std::vector<int64_t>, std::vector<const Issued*>>;
 
-  // These two without mutex_.
-  void HandOverAll(Batch& batch);
-  void HandOverOwn(int64_t rank, const HandOver& graph, Batch* batch);
+  // These without mutex_.
+  void HandOverAlone(int64_t rank, const HandOver& graph);
+  void HandOverLed(int64_t leader, Batch& batch);
+  // Whether the graphs of the batch that the leader hands over were.
+  bool RunAtOnce(int64_t leader, Batch& batch);
+  bool RunAtGate(int64_t leader, Batch& batch);
 
   // All of these with mutex_ held.
   bool Runs(int64_t rank) const;  // whether there is such a rank
+  void Lose(int64_t rank);
   void Evaluate(int64_t caller);
   bool AllAlike() const;
   void Release(const std::vector<int64_t>& ranks, int64_t caller);
+  bool MayCompile(const std::vector<int64_t>& ranks);
   ByGroup PendingByGroup(int64_t rank) const;
   Failure FindMismatch(const std::map<int64_t, ByGroup>& waiting) const;
   Failure Compare(int64_t a, int64_t b, const std::vector<int64_t>& group, const ByGroup& of_a,
@@ -118,12 +133,14 @@ class Ranks {
   Failure TakeFailureLocked(int64_t rank);
 
   // Held while programs are looked up, and compiled if they are new, that others may have too. Not
-  // for ranks of one batch with different programs: they must go at once.
+  // for ranks of one batch with different programs: they may as well compile at the same time.
   std::mutex compiling_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Rank> ranks_;  // empty: no world runs
   std::chrono::milliseconds timeout_{0};
+  std::set<std::string> known_;  // what MayCompile has seen
+  int64_t tensors_made_ = 0;     // at the last Release
   Failure failure_;
   bool final_ = false;  // no rank goes on after failure_
 };

@@ -9,16 +9,16 @@ sender puts the data in, the receiver takes it out.
 from __future__ import annotations
 
 import dataclasses
-import threading
-import time
-from collections import deque
 from collections.abc import Sequence
 
 import torch
+from torch_xla.core import xla_model as stock
 
 from torch_xla_cc import _C, _door
+from torch_xla_cc._mailboxes import Sent, mailboxes
 from torch_xla_cc._operators import compiling, operator
 from torch_xla_cc._show import show
+from torch_xla_cc._sites import call_site
 
 # Channels of pairs get ids from here on, bare ids are below: the two never meet.
 _FIRST_TAG = 1 << 20
@@ -53,14 +53,21 @@ class Channel:
         return _FIRST_TAG + self.tag
 
 
-# What each rank has sent on each channel and not received: a rank that sends also receives.
-_sent: dict[tuple[int, int, tuple[tuple[int, int], ...]], list[torch.Tensor]] = {}
+# Pairs of a channel, its id, and the target that it is lowered for if that is not the device here.
+_Key = tuple[tuple[tuple[int, int], ...], int, tuple[str, int] | None]
+
+# By rank: what it has sent and not received, since a rank that sends also receives; and how many
+# graphs the rank had lost by then.
+_sent: dict[int, tuple[int, dict[_Key, list[Sent]]]] = {}
+# Ranks that look at the end of their step whether all was received.
+_watching: set[int] = set()
+# What torch.compile has traced. Its tensors do not all know their device, nor where they are from,
+# and it traces one thread at a time.
+_traced: dict[_Key, list[torch.Tensor]] = {}
 
 
-def _key(tensor: torch.Tensor, channel: Channel) -> tuple[int, int, tuple[tuple[int, int], ...]]:
-    # Tensors that torch.compile traces do not all know their device, and it traces one thread at a
-    # time.
-    return (-1 if compiling() else tensor.device.index, channel.id, channel.pairs)
+def _key(channel: Channel) -> _Key:
+    return channel.pairs, channel.id, None if compiling() else _C.thread_target()
 
 
 def _call(name: str, value: torch.Tensor, channel: Channel) -> torch.Tensor:
@@ -69,69 +76,86 @@ def _call(name: str, value: torch.Tensor, channel: Channel) -> torch.Tensor:
     return getattr(_C, name)(value, channel.id, channel.pairs)  # type: ignore[no-any-return]
 
 
+def _sent_by(rank: int) -> dict[_Key, list[Sent]]:
+    losses, sent = _C.ranks_losses(rank), _sent.get(rank)
+    if sent is None or sent[0] != losses:
+        sent = _sent[rank] = losses, {}
+    return sent[1]
+
+
 def _send_in_graph(value: torch.Tensor, channel: Channel) -> torch.Tensor:
     result: torch.Tensor = _call("send", value, channel)
-    _sent.setdefault(_key(value, channel), []).append(result)
+    if compiling():
+        _traced.setdefault(_key(channel), []).append(result)
+        return result
+    rank = value.device.index
+    _sent_by(rank).setdefault(_key(channel), []).append(Sent(result, rank, call_site()))
+    if rank not in _watching:
+        _watching.add(rank)
+        stock.add_step_closure(_end_step, args=(rank,))
     return result
 
 
-def _recv_in_graph(like: torch.Tensor, channel: Channel) -> torch.Tensor:
-    sent = _sent.get(_key(like, channel))
-    if not sent:
+def _end_step(rank: int) -> None:
+    """Raise if this rank has sent what it did not receive; it starts the next step without that."""
+    _watching.discard(rank)
+    left = [
+        f"{Channel(pairs, number - _FIRST_TAG)} was sent {sent}"
+        for (pairs, number, _), all_sent in _sent_by(rank).items()
+        for sent in all_sent
+    ]
+    _sent.pop(rank)
+    if left:
         raise RuntimeError(
-            f"recv: {channel} has no send before it on this rank. Every rank calls send and then "
-            "recv on a channel, also one that is neither source nor target: its operand gives the "
-            "shape"
+            f"send: {'; '.join(left)}, and rank {rank} has ended its step without recv on it. "
+            "Every rank calls send and then recv on a channel, also one that is neither source nor "
+            "target, before torch_xla.sync()"
         )
-    value = sent.pop(0)
-    if not sent:
-        del _sent[_key(like, channel)]
-    if value.shape != like.shape or value.dtype != like.dtype:
-        raise ValueError(
-            f"recv: {channel} was sent {value.dtype} of shape {list(value.shape)}, but "
-            f"{like.dtype} of shape {list(like.shape)} is to be received. Send and receive the "
-            "same shape and dtype"
+
+
+def _take(like: torch.Tensor, channel: Channel) -> torch.Tensor | Sent:
+    """What was sent first on the channel, and where if that is known."""
+    all_sent = _traced if compiling() else _sent_by(like.device.index)
+    key = _key(channel)
+    if key not in all_sent:
+        where = "" if compiling() else f" for the call at {call_site()}"
+        raise RuntimeError(
+            f"recv: {channel} has no send before it on this rank{where}. Every rank calls send and "
+            "then recv on a channel, also one that is neither source nor target: its operand gives "
+            "the shape"
         )
+    sent: torch.Tensor | Sent = all_sent[key].pop(0)
+    if not all_sent[key]:
+        del all_sent[key]
+    return sent
+
+
+def _recv_in_graph(like: torch.Tensor, channel: Channel) -> torch.Tensor:
+    sent = _take(like, channel)
+    value = sent.value if isinstance(sent, Sent) else sent
+    _check_alike(channel, value, sent.site if isinstance(sent, Sent) else "", like)
     return _call("recv", value, channel)
+
+
+def _check_alike(
+    channel: Channel | str, value: torch.Tensor, site: str, like: torch.Tensor
+) -> None:
+    """Raise if something else was sent, at that site, than is to be received."""
+    if value.shape != like.shape or value.dtype != like.dtype:
+        there, here = (f" at {site}", f" at {call_site()}") if site else ("", "")
+        raise ValueError(
+            f"recv: {channel} was sent {value.dtype} of shape {list(value.shape)}{there}, but "
+            f"{like.dtype} of shape {list(like.shape)} is to be received{here}. Send and receive "
+            "the same shape and dtype"
+        )
 
 
 def forget() -> None:
     """Drop what was sent and never received; a new launch starts with empty channels."""
     _sent.clear()
+    _watching.clear()
+    _traced.clear()
     mailboxes.clear()
-
-
-class _Mailboxes:
-    """Tensors on the host, by bare channel id, between the threads of this process."""
-
-    def __init__(self) -> None:
-        self.timeout_s = 0.0  # set by launch
-        self._changed = threading.Condition()
-        self._boxes: dict[int, deque[torch.Tensor]] = {}
-
-    def put(self, channel: int, value: torch.Tensor) -> None:
-        with self._changed:
-            self._boxes.setdefault(channel, deque()).append(value)
-            self._changed.notify_all()
-
-    def take(self, channel: int) -> torch.Tensor | None:
-        rank = _door.default_rank()
-        end = time.monotonic() + self.timeout_s
-        while time.monotonic() < end:
-            with self._changed:
-                box = self._boxes.get(channel)
-                if box:
-                    return box.popleft()
-                self._changed.wait(0.1)
-            _C.ranks_check(rank)  # a rank that failed will not send any more
-        return None
-
-    def clear(self) -> None:
-        with self._changed:
-            self._boxes.clear()
-
-
-mailboxes = _Mailboxes()
 
 
 def _check_bare(op: str, channel: object) -> int:
@@ -174,7 +198,7 @@ def send(value: torch.Tensor, channel: int | Channel) -> torch.Tensor:
     if isinstance(channel, Channel):
         return _send_in_graph(value, channel)
     bare = _check_bare("send", channel)
-    mailboxes.put(bare, value.detach().cpu())
+    mailboxes.put(bare, Sent(value.detach().cpu(), value.device.index, call_site()))
     return value
 
 
@@ -187,15 +211,6 @@ def recv(like: torch.Tensor, channel: int | Channel) -> torch.Tensor:
     bare = _check_bare("recv", channel)
     # A peer's send may wait for a collective that is pending here.
     _door.run_pending(_door.default_rank())
-    value = mailboxes.take(bare)
-    if value is None:
-        raise _C.RanksDisagree(
-            f"recv: nothing was sent on channel {bare} in {mailboxes.timeout_s:g} s"
-        )
-    if value.shape != like.shape or value.dtype != like.dtype:
-        raise ValueError(
-            f"recv: channel {bare} was sent {value.dtype} of shape {list(value.shape)}, but "
-            f"{like.dtype} of shape {list(like.shape)} is to be received. Send and receive the "
-            "same shape and dtype"
-        )
-    return value.to(like.device)
+    sent = mailboxes.take(bare, call_site())
+    _check_alike(f"channel {bare}", sent.value, sent.site, like)
+    return sent.value.to(like.device)

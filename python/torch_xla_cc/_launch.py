@@ -17,6 +17,7 @@ from torch_xla._internal import pjrt
 from torch_xla.core import xla_model as stock
 
 from torch_xla_cc import _C, _channels, _door
+from torch_xla_cc._mailboxes import mailboxes
 from torch_xla_cc._runtime import XLAC
 from torch_xla_cc._show import show
 
@@ -109,7 +110,7 @@ def _world(nprocs: int, timeout_s: float) -> Iterator[None]:
     runtime._WORLD_SIZE = None  # torch_xla remembers the world of one from before
     _C.forget_running_target()
     _C.ranks_start(nprocs, timeout_s)
-    _channels.mailboxes.timeout_s = timeout_s
+    mailboxes.timeout_s = timeout_s
     _door.open_door()
     try:
         yield
@@ -212,6 +213,8 @@ def _launch_threads(
             # What the failed ranks left in their graphs shall not run in a later launch.
             for rank in ranks:
                 _door.drop(rank.rank)
+        else:
+            mailboxes.check_empty()
     _raise_first(ranks)
     return [rank.result for rank in ranks]
 

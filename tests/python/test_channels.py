@@ -1,5 +1,6 @@
 """send and recv: through a Channel, in the graph; by a bare number, between two ranks."""
 
+import contextlib
 import time
 
 import pytest
@@ -8,7 +9,7 @@ import torch_xla
 import worlds
 
 import torch_xla_cc
-from torch_xla_cc import _C, Channel, RanksDisagree, lowering_for
+from torch_xla_cc import _C, Channel, lowering_for
 from torch_xla_cc import xla_model as xm
 
 RING = [(0, 1), (1, 2), (2, 3), (3, 0)]
@@ -116,7 +117,7 @@ def test_a_pipeline_of_steps():
 @pytest.mark.parametrize(
     ("target", "pairs", "send", "recv"),
     [
-        ("cpu", RING, [], ["all-gather"]),
+        ("cpu", RING, [], ["all-gather"] * 2),
         ("tpu:v5e:2x2", RING, [], ["collective-permute"]),
         ("gpu:h100x4", RING[:-1], ["send"], ["recv"]),
         ("gpu:h100x4", RING, [], ["collective-permute"]),  # its native pair may not be a circle
@@ -129,81 +130,244 @@ def test_what_the_two_become(target, pairs, send, recv):
     assert [one["opcodes"] for one in lowered] == [send, recv]
 
 
-def fails(rank, case):
-    """The error that a wrong use raises on this rank."""
-    channel = Channel([(0, 1)], tag=77)
-    x = value_of(rank, 2)
+# Wrong uses: the message names the channel and, for each end, the line of the call. Both on ranks
+# that are threads, and on one device while something else is lowered for.
+
+WORLDS = [(4, None), (1, None), (1, "tpu:v5e:2x2"), (1, "gpu:h100x4")]
+
+
+def line(function, offset):
+    return f"{__file__}:{function.__code__.co_firstlineno + offset}"
+
+
+def message_of(function, *args):
     try:
-        if case == "no send":
-            xm.recv(x, channel)
-        elif case == "another tag":
-            xm.send(x, Channel([(0, 1)], tag=78))
-            xm.recv(x, channel)
-        elif case == "received twice":
-            xm.send(x, channel)
-            xm.recv(x, channel)
-            xm.recv(x, channel)
-        elif case == "shape":
-            xm.send(x, channel)
-            xm.recv((3,), channel)
-        elif case == "dtype":
-            xm.send(x, channel)
-            xm.recv((2,), channel, torch.int32)
+        function(*args)
     except Exception as error:
         return type(error).__name__, str(error)
-    return None
+    return "nothing", ""
 
 
-@pytest.mark.parametrize("case", ["no send", "another tag", "received twice"])
-def test_recv_without_send(case):
-    for kind, message in worlds.run(4, fails, case):
-        assert kind == "RuntimeError"
-        assert "Channel(pairs=((0, 1),), tag=77) has no send before it" in message
+def no_send(x, channel):
+    xm.recv(x, channel)
 
 
+def another_tag(x, channel):
+    xm.send(x, Channel(channel.pairs, tag=78))
+    xm.recv(x, channel)
+
+
+def received_twice(x, channel):
+    xm.send(x, channel)
+    xm.recv(x, channel)
+    xm.recv(x, channel)
+
+
+def another_shape(x, channel):
+    xm.send(x, channel)
+    xm.recv((3,), channel)
+
+
+def another_dtype(x, channel):
+    xm.send(x, channel)
+    xm.recv((2,), channel, torch.int32)
+
+
+def not_received(x, channel):
+    xm.send(x, channel)
+    torch_xla.sync()
+
+
+def only_the_first_received(x, channel):
+    xm.send(x, channel)
+    xm.send(x + 1, channel)
+    xm.recv(x, channel)
+    torch_xla.sync()
+
+
+def go_on(rank):
+    """A step after all that, on which nothing is left to show."""
+    sent = value_of(rank, 2)
+    xm.send(sent, Channel([(0, 0)], tag=77))
+    received = xm.recv((2,), Channel([(0, 0)], tag=77))
+    torch_xla.sync()
+    torch_xla.sync()
+    return received.tolist()
+
+
+def use_wrongly(rank, use, target):
+    x = value_of(rank, 2)
+    with contextlib.ExitStack() as stack:
+        if target is not None:
+            stack.enter_context(lowering_for(target))
+        message = message_of(use, x, Channel([(0, 0)], tag=77))
+    left = message_of(torch_xla.sync)
+    return message, left, go_on(rank)
+
+
+def told(use, world, target):
+    """The message of a wrong use, and of the end of its step; the same on every rank."""
+    messages = set()
+    for rank, (message, left, after) in enumerate(worlds.run(world, use_wrongly, use, target)):
+        assert after == ([0, 1] if rank == 0 else [0, 0])
+        messages.add(tuple(text.replace(f"rank {rank}", "rank") for text in (*message, left[1])))
+    [(kind, text, left)] = messages
+    return kind, text, left
+
+
+@pytest.mark.parametrize(("world", "target"), WORLDS)
+@pytest.mark.parametrize(("use", "at"), [(no_send, 1), (another_tag, 2), (received_twice, 3)])
+def test_recv_without_send(use, at, world, target):
+    kind, message, left = told(use, world, target)
+    assert kind == "RuntimeError"
+    assert "Channel(pairs=((0, 0),), tag=77) has no send before it" in message
+    assert line(use, at) in message
+    if use is another_tag:
+        assert "tag=78" in left and line(use, 1) in left
+    else:
+        assert left == ""
+
+
+@pytest.mark.parametrize(("world", "target"), WORLDS)
 @pytest.mark.parametrize(
-    ("case", "wanted"), [("shape", ["[2]", "[3]"]), ("dtype", ["torch.float32", "torch.int32"])]
+    ("use", "wanted"),
+    [(another_shape, ["[2]", "[3]"]), (another_dtype, ["torch.float32", "torch.int32"])],
 )
-def test_recv_of_something_else_than_what_was_sent(case, wanted):
-    for kind, message in worlds.run(4, fails, case):
-        assert kind == "ValueError"
-        assert message.startswith("recv: ") and "tag=77" in message
-        assert all(word in message for word in wanted)
+def test_recv_of_something_else_than_what_was_sent(use, wanted, world, target):
+    kind, message, left = told(use, world, target)
+    assert kind == "ValueError" and left == ""
+    for word in ["recv: ", "tag=77", *wanted, line(use, 1), line(use, 2)]:
+        assert word in message
+
+
+@pytest.mark.parametrize(("world", "target"), WORLDS[:2])
+@pytest.mark.parametrize(("use", "at"), [(not_received, 1), (only_the_first_received, 2)])
+def test_send_that_is_not_received_in_its_step(use, at, world, target):
+    kind, message, left = told(use, world, target)
+    assert kind == "RuntimeError" and left == ""
+    for word in ["send: Channel(pairs=((0, 0),), tag=77)", "torch.float32 of shape [2]"]:
+        assert word in message
+    assert line(use, at) in message and message.count(__file__) == 1
+
+
+def send_and_lower(rank, target):
+    """A send that was only traced for another device, and a step here."""
+    with lowering_for(target):
+        xm.send(value_of(rank, 2), Channel([(0, 1)], tag=79))
+    return message_of(torch_xla.sync), go_on(rank)
+
+
+def test_send_that_was_lowered_for_another_device_and_is_not_received():
+    # A GPU's send is an instruction, which the step here would run, and cannot.
+    [((kind, message), after)] = worlds.run(1, send_and_lower, "tpu:v5e:2x2")
+    assert kind == "RuntimeError" and after == [0, 1]
+    assert "tag=79" in message and line(send_and_lower, 3) in message
+
+
+def received_for_another_device(rank):
+    xm.send(value_of(rank, 2), Channel([(0, 0)]))
+    with lowering_for("tpu:v5e:2x2"):
+        return message_of(xm.recv, (2,), Channel([(0, 0)])), message_of(torch_xla.sync)
+
+
+def test_send_and_recv_are_for_one_device():
+    [((kind, message), (left, _))] = worlds.run(1, received_for_another_device)
+    assert kind == left == "RuntimeError" and "has no send before it" in message
+
+
+def ends_that_differ(rank):
+    """Every rank is at one with itself, and not with the others."""
+    channel = Channel(RING)
+    x = value_of(rank, 2 + rank // 3)
+    return message_of(send_recv_sync, x, channel, True), go_on(rank)
+
+
+def send_recv_sync(x, channel, receive):
+    xm.send(x, channel)
+    if receive:
+        xm.recv(x, channel)
+    torch_xla.sync()
+
+
+def test_ends_on_two_ranks_that_differ():
+    by_rank = worlds.run(4, ends_that_differ)
+    for rank, ((kind, message), after) in enumerate(by_rank):
+        assert kind == "RanksDisagree" and after == ([0, 1] if rank == 0 else [0, 0])
+        for word in [f"channel={Channel(RING).id}", "f32[2]", "f32[3]"]:
+            assert word in message
+        assert message.count(line(send_recv_sync, 1)) == 2
 
 
 def only_some_receive(rank):
     channel = Channel([(0, 1)])
-    xm.send(value_of(rank, 2), channel)
-    if rank < 2:
-        xm.recv((2,), channel)
-    torch_xla.sync()
+    return message_of(send_recv_sync, value_of(rank, 2), channel, rank < 2), go_on(rank)
 
 
 def test_a_channel_is_for_all_ranks():
-    with pytest.raises(RanksDisagree, match=r"recv.*test_channels\.py"):
-        worlds.run(4, only_some_receive)
+    for rank, ((kind, message), after) in enumerate(worlds.run(4, only_some_receive)):
+        assert kind == "RanksDisagree" and after == ([0, 1] if rank == 0 else [0, 0])
+        assert line(send_recv_sync, 3) in message and f"channel={1 << 20}" in message
 
 
-def leave_something(rank):
-    xm.send(value_of(rank, 2), Channel([(0, 1)], tag=5))
-    if rank == 0:
+def lose_the_graph(rank):
+    """The ranks disagree after a send: what was sent is gone with the graph."""
+    channel = Channel(RING)
+
+    def step():
+        xm.send(value_of(rank, 2), channel)
+        xm.all_gather(value_of(rank, 2 + rank % 2))
+        torch_xla.sync()
+
+    lost = message_of(step)[0]
+    return lost, message_of(xm.recv, (2,), channel)[1], message_of(torch_xla.sync), go_on(rank)
+
+
+def test_what_was_sent_in_a_graph_that_is_thrown_away():
+    for rank, (lost, received, left, after) in enumerate(worlds.run(4, lose_the_graph)):
+        assert lost == "RanksDisagree" and "has no send before it" in received
+        assert left == ("nothing", "") and after == ([0, 1] if rank == 0 else [0, 0])
+
+
+def read_between(rank):
+    """Reading a tensor is a step for the graph, but not the end of the step."""
+    xm.send(value_of(rank, 2), Channel(RING))
+    total = xm.all_reduce(xm.REDUCE_SUM, value_of(rank, 1)).item()
+    received = xm.recv((2,), Channel(RING))
+    torch_xla.sync()
+    return total, received.tolist()
+
+
+def test_a_read_between_send_and_recv():
+    for rank, result in enumerate(worlds.run(4, read_between)):
+        before = 10.0 * ((rank - 1) % 4)
+        assert result == (60.0, [before, before + 1])
+
+
+def leave_something(rank, bare):
+    if bare and rank == 0:
         xm.send(value_of(rank, 2), 9)
+    if not bare:
+        xm.send(value_of(rank, 2), Channel([(0, 1)], tag=5))
 
 
 def find_something(rank):
     found = []
     for channel in (Channel([(0, 1)], tag=5), 9) if rank == 1 else ():
-        try:
-            found.append(xm.recv((2,), channel).tolist())
-        except RuntimeError as error:
-            found.append(type(error).__name__)
+        found.append(message_of(xm.recv, (2,), channel))
     return found
 
 
-def test_a_launch_starts_with_empty_channels():
-    worlds.run(4, leave_something)
-    results = worlds.run(4, find_something, launch_timeout_s=2)
-    assert results == [[], ["RuntimeError", "RanksDisagree"], [], []]
+@pytest.mark.parametrize("bare", [False, True])
+def test_what_is_left_at_the_end_of_launch(bare):
+    with pytest.raises(RuntimeError, match=r"^send: ") as raised:
+        worlds.run(4, leave_something, bare)
+    message = str(raised.value)
+    assert line(leave_something, 2 if bare else 4) in message
+    assert ("channel 9, torch.float32 of shape [2]" if bare else "tag=5") in message
+    # And the next launch starts with empty channels.
+    none, [in_graph, in_mailbox], *others = worlds.run(4, find_something, launch_timeout_s=2)
+    assert none == [] and others == [[], []]
+    assert in_graph[0] == "RuntimeError" and in_mailbox[0] == "RanksDisagree"
 
 
 # By bare numbers: only the two ranks call.
@@ -275,34 +439,33 @@ def test_beside_pending_collectives(when):
 
 def bare_fails(rank, case):
     x = value_of(rank, 2)
+    told = None
     if rank == 0:
         xm.send(x, 7)
-    if rank == 1:
-        try:
-            if case == "shape":
-                xm.recv((3,), 7)
-            elif case == "dtype":
-                xm.recv((2,), 7, torch.int32)
-            else:
-                xm.recv((2,), 8)
-        except Exception as error:
-            return type(error).__name__, str(error)
-    return None
+    if rank == 1 and case == "shape":
+        told = message_of(lambda: xm.recv((3,), 7))
+    elif rank == 1 and case == "dtype":
+        told = message_of(lambda: xm.recv((2,), 7, torch.int32))
+    elif rank == 1:
+        told = message_of(lambda: xm.recv((2,), 8))
+        xm.recv((2,), 7)
+    return told
 
 
 @pytest.mark.parametrize(
-    ("case", "kind", "wanted"),
+    ("case", "kind", "at", "wanted"),
     [
-        ("shape", "ValueError", ["channel 7", "[2]", "[3]"]),
-        ("dtype", "ValueError", ["channel 7", "torch.float32", "torch.int32"]),
-        ("number", "RanksDisagree", ["channel 8", "2 s"]),
+        ("shape", "ValueError", 6, ["[2]", "[3]"]),
+        ("dtype", "ValueError", 8, ["torch.float32", "torch.int32"]),
+        ("number", "RanksDisagree", 10, ["channel 8 in 2 s", "rank 1", "by rank 0"]),
     ],
 )
-def test_wrong_uses_of_a_bare_number(case, kind, wanted):
+def test_wrong_uses_of_a_bare_number(case, kind, at, wanted):
     results = worlds.run(4, bare_fails, case, launch_timeout_s=2)
     assert results[0] is results[2] is results[3] is None
     assert results[1][0] == kind
-    assert all(word in results[1][1] for word in ["recv", *wanted])
+    lines = [line(bare_fails, 4), line(bare_fails, at)]
+    assert all(word in results[1][1] for word in ["recv: ", "channel 7", *lines, *wanted])
 
 
 def bare_alone(rank):

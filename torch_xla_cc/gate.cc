@@ -1,0 +1,102 @@
+#include "torch_xla_cc/gate.h"
+
+#include <sys/syscall.h>
+#include <torch/csrc/lazy/backend/backend_interface.h>
+#include <torch/csrc/lazy/core/lazy_graph_executor.h>
+#include <torch/csrc/lazy/core/tensor.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cinttypes>
+#include <cstdio>
+#include <stdexcept>
+#include <string>
+
+namespace xla_cc {
+namespace {
+
+// The device locks of torch are for its backends.
+struct Executor : torch::lazy::LazyGraphExecutor {
+  using LazyGraphExecutor::DeviceLocker;
+  using LazyGraphExecutor::DeviceLockerArena;
+};
+
+constexpr std::chrono::microseconds kShortestNap{20};
+constexpr std::chrono::microseconds kLongestNap{2000};
+
+int64_t ThisThread() { return syscall(SYS_gettid); }
+
+// The first argument of the system call that a thread of this process waits in; 0 if it is in none.
+// False if the system does not tell.
+bool WaitsOn(int64_t thread, uintptr_t* address) {
+  const std::string path = "/proc/self/task/" + std::to_string(thread) + "/syscall";
+  std::FILE* file = std::fopen(path.c_str(), "r");
+  if (file == nullptr) return false;
+  int64_t number = -1;
+  uintptr_t first = 0;
+  const int read = std::fscanf(file, "%" SCNd64 " %" SCNxPTR, &number, &first);
+  std::fclose(file);
+  *address = read == 2 && number >= 0 ? first : 0;
+  return read != EOF;
+}
+
+}  // namespace
+
+bool Gate::Works() {
+  static const bool works = [] {
+    uintptr_t address = 0;
+    return WaitsOn(ThisThread(), &address);
+  }();
+  return works;
+}
+
+Gate::Gate(int64_t rank) {
+  const torch::lazy::BackendDevice device =
+      torch::lazy::getBackend()->GetBackendDevice(c10::Device(c10::kXLA, rank));
+  auto* arena = Executor::DeviceLockerArena::Get();
+  lock_ = arena->LockDevices({device});
+  const auto locker = arena->GetLocker(device);
+  lock_begin_ = reinterpret_cast<uintptr_t>(locker.get());
+  lock_end_ = lock_begin_ + sizeof(Executor::DeviceLocker);
+}
+
+Gate::~Gate() { Open(false); }
+
+bool Gate::IsAtLock(int64_t thread) const {
+  uintptr_t address = 0;
+  return WaitsOn(thread, &address) && lock_begin_ <= address && address < lock_end_;
+}
+
+void Gate::Compile(std::function<void()> run) {
+  const auto returned = std::make_shared<std::atomic<bool>>(false);
+  const auto thread = std::make_shared<std::atomic<int64_t>>(0);
+  runner_ = std::thread([run = std::move(run), returned, thread] {
+    *thread = ThisThread();
+    run();
+    *returned = true;
+  });
+  for (auto nap = kShortestNap; !*returned; nap = std::min(2 * nap, kLongestNap)) {
+    waits_ = *thread != 0 && IsAtLock(*thread);
+    if (waits_) break;
+    std::this_thread::sleep_for(nap);
+  }
+}
+
+void Gate::Open(bool go) {
+  // The next thread to take the lock raises its status, and that must be the program's.
+  if (!go && waits_) {
+    for (auto& lock : lock_) {
+      lock.SetStatus(std::make_exception_ptr(std::runtime_error("turned away")));
+    }
+  }
+  lock_.clear();
+  if (runner_.joinable()) runner_.join();
+}
+
+int64_t TensorsMade() {
+  return torch::lazy::LazyTensor::Data(torch::lazy::BackendDevice()).unique_id;
+}
+
+}  // namespace xla_cc
