@@ -316,7 +316,8 @@ py::dict LowerOnly(const std::vector<std::pair<int64_t, std::vector<int64_t>>>& 
 // their collectives by then.
 void MeetRanks(int64_t rank, const std::string& program_hash, const py::object& run,
                const py::object& wait) {
-  // Another rank's thread may call these two; what they raise is raised by this one.
+  // Other threads may call these two; what they raise is raised by this one.
+  HandOver graph;
   std::optional<py::error_already_set> raised;
   const auto call = [&](const py::object& function) -> std::string {
     const py::gil_scoped_acquire locked;
@@ -324,11 +325,10 @@ void MeetRanks(int64_t rank, const std::string& program_hash, const py::object& 
       function();
       return "";
     } catch (py::error_already_set& error) {
-      raised = error;
+      if (!graph.turned_away) raised = error;
       return error.what();
     }
   };
-  HandOver graph;
   graph.run = [&] { return call(run); };
   if (!wait.is_none()) graph.wait = [&] { call(wait); };
   const Site site = CurrentSite();
@@ -364,6 +364,7 @@ void BindRanks(py::module_& m) {
     Ranks::Get().Drop(rank);
     ResetToken(rank);
   });
+  m.def("ranks_losses", [](int64_t rank) { return Ranks::Get().Losses(rank); });
   m.def("ranks_idle", [](int64_t rank) { return Ranks::Get().IsIdle(rank); });
   m.def("ranks_meet", &MeetRanks);
   m.def("token", &Token);

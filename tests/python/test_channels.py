@@ -117,7 +117,7 @@ def test_a_pipeline_of_steps():
 @pytest.mark.parametrize(
     ("target", "pairs", "send", "recv"),
     [
-        ("cpu", RING, [], ["all-gather"]),
+        ("cpu", RING, [], ["all-gather"] * 2),
         ("tpu:v5e:2x2", RING, [], ["collective-permute"]),
         ("gpu:h100x4", RING[:-1], ["send"], ["recv"]),
         ("gpu:h100x4", RING, [], ["collective-permute"]),  # its native pair may not be a circle
