@@ -125,7 +125,9 @@ def test_a_rank_whose_program_cannot_be_compiled(alike, tmp_path):
             world.run(not_compilable, f"{tmp_path}/", alike)
         assert raised.value.__notes__ == ["raised by rank 1 of 4"]
         messages = {int(file.name): file.read_text() for file in tmp_path.iterdir()}
-        for rank in (0, 2, 3):
-            assert messages[rank].startswith("RanksDisagree: rank 1 could not run its graph")
+        # One that is slow to wake is interrupted by launch, and writes nothing.
+        assert messages.pop(1).startswith("ValueError")
+        for message in messages.values():
+            assert message.startswith("RanksDisagree: rank 1 could not run its graph")
         for rank, values in enumerate(world.run(step, "beside", 1)):
             assert values == wanted(rank)
