@@ -25,7 +25,7 @@ SHELL_SCRIPTS := .ci/run $(wildcard tools/*.sh)
 EXTENSION := python/torch_xla_cc/_C$(shell $(BIN)/python -c \
   'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))' 2>/dev/null)
 EXTENSION_SOURCES := setup.py $(shell find lowering torch_xla_cc -name '*.cc' -o -name '*.h' \
-  -o -name '*.def' -o -name '*.map')
+  -o -name '*.def' -o -name '*.inc' -o -name '*.map')
 
 help: ## List the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16

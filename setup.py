@@ -46,7 +46,7 @@ setup(
         CppExtension(
             name="torch_xla_cc._C",
             sources=files(".cc"),
-            depends=[*files(".h", ".def"), EXPORTS, "setup.py"],
+            depends=[*files(".h", ".def", ".inc"), EXPORTS, "setup.py"],
             include_dirs=[str(ROOT)],
             extra_compile_args=[
                 "-O2",

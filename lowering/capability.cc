@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 #include <shared_mutex>
+#include <string_view>
 
 namespace xla_cc {
 namespace {
@@ -24,7 +25,7 @@ enum class Count { kOne, kSeveral };
 
 // What a compiler does not take. A cell is native if no row holds it.
 struct Row {
-  const char* device;
+  std::string_view device;
   int op;
   uint32_t types;
   uint32_t kinds;  // meaningless for data movement
@@ -44,6 +45,8 @@ constexpr int kParameter = -1;
 #define K(kind) Bit(ReduceKind::k##kind)
 #define F(form) Bit(Form::k##form)
 #define C(count) Bit(Count::k##count)
+constexpr std::string_view kEveryDevice = "*";
+
 #define ROW(device, op, types, kinds, forms, counts, least_ranks, why) \
   {device, op, types, kinds, forms, counts, least_ranks, why},
 constexpr Row kTable[] = {
@@ -57,7 +60,7 @@ constexpr Row kTable[] = {
 #undef K
 #undef T
 
-std::string KindOf(const std::string& device) { return device.substr(0, device.find(':')); }
+std::string_view KindOf(std::string_view device) { return device.substr(0, device.find(':')); }
 
 bool IsMeasured(const std::string& device) {
   for (const Row& row : kTable) {
@@ -76,11 +79,12 @@ bool Holds(const Row& row, const Query& query) {
 const Row* Find(const Query& query, int op, Count count) {
   // A device whose generation was not measured is held for the least of its kind.
   const std::string& device = query.target.device;
-  const std::string kind = IsMeasured(device) ? "" : KindOf(device);
+  const std::string_view kind = IsMeasured(device) ? "" : KindOf(device);
   for (const Row& row : kTable) {
     if (row.op == op && (row.types & Bit(query.type)) && (row.counts & Bit(count)) &&
         (!query.reduce || (row.kinds & Bit(*query.reduce))) && Holds(row, query) &&
-        (kind.empty() ? device == row.device : kind == KindOf(row.device))) {
+        (row.device == kEveryDevice ||
+         (kind.empty() ? device == row.device : kind == KindOf(row.device)))) {
       return &row;
     }
   }
@@ -178,6 +182,8 @@ std::string Name(Rule rule) {
       return "fallback";
     case Rule::kRefused:
       return "refused";
+    case Rule::kHost:
+      return "host";
   }
   return "invalid";
 }

@@ -10,7 +10,9 @@
 
 namespace xla_cc {
 
-enum class Rule { kNative, kFallback, kRefused };
+// What becomes of a call: the instruction, others in the same graph, nothing, or (what no table
+// says) a copy through the host outside of the graph.
+enum class Rule { kNative, kFallback, kRefused, kHost };
 
 // FORM(enumerator, name): how the ranks of a call stand to each other. The first five are those of
 // groups, the last two those of pairs.

@@ -59,6 +59,12 @@ std::string Generation(const std::string& name) {
   return second.substr(0, CountAt(second));
 }
 
+// kind, kind:generation or kind:generation:topology, none of them empty.
+bool IsWellFormed(const std::string& name) {
+  return !name.empty() && name.front() != ':' && name.back() != ':' &&
+         name.find("::") == std::string::npos && std::count(name.begin(), name.end(), ':') <= 2;
+}
+
 std::string Lower(std::string text) {
   for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return text;
@@ -71,12 +77,12 @@ Result<Target> ParseTarget(const std::string& name, int64_t world_size) {
       {"cpu", DeviceKind::kCpu},  {"tpu", DeviceKind::kTpu},  {"gpu", DeviceKind::kGpu},
       {"cuda", DeviceKind::kGpu}, {"rocm", DeviceKind::kGpu}, {"neuron", DeviceKind::kNeuron},
   };
-  std::string kind = Lower(name.substr(0, name.find(':')));
-  if (kind.empty()) {
+  if (!IsWellFormed(name)) {
     return Refuse({"T1", "target", "name", "'" + name + "'",
                    "a device kind, with generation and topology as wanted",
                    "Write for instance 'cpu', 'tpu:v5e:2x4' or 'gpu:h100x8'"});
   }
+  std::string kind = Lower(name.substr(0, name.find(':')));
   Target target;
   const auto found = kinds.find(kind);
   target.kind = found == kinds.end() ? DeviceKind::kOther : found->second;

@@ -136,6 +136,9 @@ void Warn(const std::string& text, const std::string& file, int line) {
 void SetDebug(bool value) { debug = value; }
 bool Debug() { return debug; }
 void SetRecording(bool value) { recording = value; }
+void Note(Record record) {
+  if (recording) Records().push_back(std::move(record));
+}
 std::vector<Record> TakeRecords() { return std::exchange(Records(), {}); }
 
 void ResetToken(int64_t rank) {
@@ -208,7 +211,7 @@ std::vector<py::object> Attach(const Collective& collective,
         throw RanksDisagree(failure.Text());
       }
     }
-    if (recording) Records().push_back({rank, plan, operands, site});
+    Note({rank, plan, operands, site});
   }
   // Nothing to move (a send whose recv does the work): the results are the operands.
   if (plan->lowered.unchanged) {

@@ -60,6 +60,8 @@ struct Record {
   Site site;
 };
 void SetRecording(bool recording);
+// Keeps it if recording is on. Needs the interpreter lock.
+void Note(Record record);
 std::vector<Record> TakeRecords();
 
 // Forgets the token of a rank (its graph was thrown away), or of all.

@@ -38,7 +38,9 @@ std::string Describe(const Plan& plan, const std::vector<hlo::Shape>& operands) 
     return Bytes(bytes) + " instead of " + Bytes(native);
   };
   return lowered.name + " of " + shapes + " on " + plan.target.name +
-         " is lowered by its fallback: " + lowered.why + ". It costs each rank " +
+         (lowered.rule == Rule::kHost ? " goes through the host: "
+                                      : " is lowered by its fallback: ") +
+         lowered.why + ". It costs each rank " +
          more(lowered.cost.wire_bytes, lowered.native_cost.wire_bytes) + " on the wire and " +
          more(lowered.cost.memory_bytes, lowered.native_cost.memory_bytes) + " of results";
 }

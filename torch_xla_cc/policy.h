@@ -1,5 +1,5 @@
-// What happens when a collective is lowered by its fallback: it is counted, and where it costs more
-// than the instruction would, allowed, warned about once, or forbidden.
+// What happens when a collective is not the instruction: it is counted, and where it costs more
+// than that would, allowed, warned about once, or forbidden.
 #pragma once
 
 #include <optional>
@@ -26,8 +26,8 @@ class FallbackForbidden : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// To be called for each call of a plan whose rule is fallback, with the interpreter lock held.
-// Throws FallbackForbidden, or what a filter of warnings makes of a warning.
+// To be called for each call of a plan whose rule is fallback or host, with the interpreter lock
+// held. Throws FallbackForbidden, or what a filter of warnings makes of a warning.
 void OnFallback(const Plan& plan, const std::vector<hlo::Shape>& operands, const Site& site);
 
 }  // namespace xla_cc

@@ -19,6 +19,7 @@ from torch_xla_cc._mailboxes import Sent, mailboxes
 from torch_xla_cc._operators import compiling, operator
 from torch_xla_cc._show import show
 from torch_xla_cc._sites import call_site
+from torch_xla_cc._targets import ranks_are_threads
 
 # Channels of pairs get ids from here on, bare ids are below: the two never meet.
 _FIRST_TAG = 1 << 20
@@ -168,7 +169,7 @@ def _check_bare(op: str, channel: object) -> int:
             f"{op}: channel_id = {channel}, but it must be 1 to 2**20 - 1. Number channels from 1"
         )
     target, world_size = _C.current_target()
-    if not (target.startswith("cpu") and world_size > 1) or _C.thread_target() is not None:
+    if not ranks_are_threads() or _C.thread_target() is not None:
         raise ValueError(
             f"{op}: channel_id = {channel} does not say which ranks take part, and on {target} "
             f"with {world_size} rank(s) all of them run one program. Name them: "
@@ -198,6 +199,7 @@ def send(value: torch.Tensor, channel: int | Channel) -> torch.Tensor:
     if isinstance(channel, Channel):
         return _send_in_graph(value, channel)
     bare = _check_bare("send", channel)
+    _C.through_host("send", bare, value)
     mailboxes.put(bare, Sent(value.detach().cpu(), value.device.index, call_site()))
     return value
 
@@ -209,6 +211,7 @@ def recv(like: torch.Tensor, channel: int | Channel) -> torch.Tensor:
     if isinstance(channel, Channel):
         return _recv_in_graph(like, channel)
     bare = _check_bare("recv", channel)
+    _C.through_host("recv", bare, like)
     # A peer's send may wait for a collective that is pending here.
     _door.run_pending(_door.default_rank())
     sent = mailboxes.take(bare, call_site())

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
 
 from torch_xla_cc import _C
 from torch_xla_cc._show import show
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 VARIABLE = "TORCH_XLA_CC_FALLBACK"
 POLICIES = ("allow", "warn", "error")
@@ -49,3 +54,17 @@ def fallback(policy: str) -> Iterator[None]:
         yield
     finally:
         _C.set_thread_fallback(before)
+
+
+def policy_per_call(function: Callable[P, R]) -> Callable[P, R]:
+    """Give the keyword `fallback`, which the function declares, its meaning."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        policy = kwargs.pop("fallback", None)
+        if policy is None:
+            return function(*args, **kwargs)
+        with fallback(policy):  # type: ignore[arg-type]
+            return function(*args, **kwargs)
+
+    return call

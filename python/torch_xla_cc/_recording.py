@@ -21,8 +21,8 @@ class Call:
     bytes: int  # of the operands
     groups: tuple[tuple[int, ...], ...]
     target: str
-    rule: str  # native or fallback
-    why: str  # of a fallback, or of operands that travel one by one
+    rule: str  # native, fallback or host
+    why: str  # of a fallback or the host, or of operands that travel one by one
     opcodes: tuple[str, ...]  # the HLO collectives that it became
     file: str
     line: int

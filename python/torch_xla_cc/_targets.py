@@ -5,7 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+import torch
+
 from torch_xla_cc import _C
+
+
+@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+def ranks_are_threads() -> bool:
+    """Whether this thread lowers for ranks that are threads, each with a program of its own."""
+    target, world_size = _C.current_target()
+    return target.startswith("cpu") and world_size > 1
 
 
 @contextlib.contextmanager

@@ -16,6 +16,8 @@ from torch_xla import runtime
 
 from torch_xla_cc import _C
 from torch_xla_cc._operators import Tensors, compiling, operator
+from torch_xla_cc._show import show
+from torch_xla_cc._targets import ranks_are_threads
 
 Groups = Sequence[Sequence[int]] | None
 
@@ -103,7 +105,7 @@ def call(
     rows = None
     if not padded:
         rank = own_rank()
-        rows = _count(values, fields[-1], groups, rank, count)
+        rows = _count(op, values, fields[-1], groups, rank, count)
     if rows is not None:
         values = [_filled(op, argument, tensor, rows, rank) for tensor in values]
         value = values[0] if isinstance(value, torch.Tensor) else values
@@ -119,7 +121,27 @@ def call(
     return [result[: rows.taken] for result in results]
 
 
+def _check_one_program(
+    op: str,
+    sizes: Sequence[Any],
+    groups: Groups,
+    count: Callable[[Any, Groups, int], Rows],
+) -> None:
+    """Raise if ranks with shapes of their own would make programs of their own, and must not."""
+    if ranks_are_threads():
+        return
+    by_rank = {count(sizes, groups, rank) for rank in range(len(sizes))}
+    if len(by_rank) > 1:
+        target, _ = _C.current_target()
+        raise ValueError(
+            f"{op}: sizes = {show(sizes)} differ from rank to rank, and so would the programs of "
+            f"ranks that pass their own rows alone; on {target} all ranks run one program. Pass "
+            f"padded=True, with {next(iter(by_rank)).operand} rows on every rank"
+        )
+
+
 def _count(
+    op: str,
     values: Any,  # noqa: ANN401 (what the caller passed, unverified)
     sizes: Any,  # noqa: ANN401
     groups: Groups,
@@ -136,4 +158,7 @@ def _count(
         rows = count(plain, groups, rank)
     except Exception:
         return None
-    return rows if min(rows) >= 0 and max(rows) <= _MOST_ROWS else None
+    if min(rows) < 0 or max(rows) > _MOST_ROWS:
+        return None
+    _check_one_program(op, plain, groups, count)
+    return rows

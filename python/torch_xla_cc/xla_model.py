@@ -8,12 +8,13 @@ that name their ranks.
 `pin_layout`, `channel_id` and `use_global_device_ids` are accepted and mean nothing: the layout is
 always pinned, and channels are a matter of the device kind. Results carry no gradient, as those of
 torch_xla.
+
+`fallback` is "allow", "warn" or "error" for one call, over torch_xla_cc.fallback().
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -21,7 +22,8 @@ from torch_xla_cc import _C, _channels, _uneven
 from torch_xla_cc._buckets import bucketized
 from torch_xla_cc._channels import Channel
 from torch_xla_cc._operators import Tensors, compiling, operator
-from torch_xla_cc._policy import fallback as _fallback
+from torch_xla_cc._outputs import write
+from torch_xla_cc._policy import policy_per_call
 
 REDUCE_SUM = "sum"
 REDUCE_MUL = "mul"
@@ -36,42 +38,7 @@ REDUCE_PREMULTIPLIED_SUM = "premultiplied_sum"
 Groups = Sequence[Sequence[int]] | None
 
 
-def _write(op: str, outputs: Tensors, results: Tensors) -> Any:  # noqa: ANN401 (as `outputs`)
-    """Put results into tensors that the caller gave, and return those."""
-    one = isinstance(results, torch.Tensor)
-    if one != isinstance(outputs, torch.Tensor):
-        kind = "a tensor" if one else "a list of tensors"
-        raise TypeError(
-            f"{op}: output is {type(outputs).__name__}, but it must be {kind} as the input"
-        )
-    targets = [outputs] if isinstance(outputs, torch.Tensor) else outputs
-    if not isinstance(targets, (list, tuple)) or not all(
-        isinstance(target, torch.Tensor) for target in targets
-    ):
-        raise TypeError(f"{op}: output must be a tensor, or a list of tensors for a list of inputs")
-    values = [results] if isinstance(results, torch.Tensor) else results
-    if len(targets) != len(values):
-        raise ValueError(
-            f"{op}: output has {len(targets)} tensors, but there are {len(values)} inputs. Give "
-            "one output for each"
-        )
-    for index, (target, value) in enumerate(zip(targets, values, strict=True)):
-        if target.shape != value.shape or target.dtype != value.dtype:
-            raise ValueError(
-                f"{op}: output {index} is {target.dtype} of shape {list(target.shape)}, but the "
-                f"result is {value.dtype} of shape {list(value.shape)}. Allocate it with that "
-                "shape and dtype, or leave output out"
-            )
-        if target.device != value.device:
-            raise ValueError(
-                f"{op}: output {index} is on {target.device}, but the result is on {value.device}"
-            )
-    with torch.no_grad():
-        for target, value in zip(targets, values, strict=True):
-            target.copy_(value)
-    return outputs
-
-
+@policy_per_call
 def all_reduce(
     reduce_type: str,
     inputs: Tensors,
@@ -90,11 +57,7 @@ def all_reduce(
       scale: multiplies the result.
       groups: lists of ranks; None for all ranks together. A rank in none keeps what it has.
       factor: multiplies each rank's operand first; for REDUCE_PREMULTIPLIED_SUM.
-      fallback: "allow", "warn" or "error" for this call, over torch_xla_cc.fallback().
     """
-    if fallback is not None:
-        with _fallback(fallback):
-            return all_reduce(reduce_type, inputs, scale, groups, factor=factor)
     if compiling():
         results = operator("all_reduce", inputs, reduce_type, scale, factor, groups or [])
     elif isinstance(inputs, torch.Tensor):
@@ -103,9 +66,10 @@ def all_reduce(
         return inputs  # an optimizer without gradients
     else:
         results = _C.all_reduce(inputs, reduce_type, scale, factor, groups)
-    return results if isinstance(inputs, torch.Tensor) else _write("all_reduce", inputs, results)  # type: ignore[no-any-return]
+    return results if isinstance(inputs, torch.Tensor) else write("all_reduce", inputs, results)  # type: ignore[no-any-return]
 
 
+@policy_per_call
 def all_gather(
     value: Tensors,
     dim: int = 0,
@@ -125,20 +89,17 @@ def all_gather(
       groups: lists of ranks; None for all ranks together. See docs/spec.md for groups of several
         sizes, and for ranks in none.
       output: where to put the result: a tensor, or a list if `value` is one.
-      fallback: "allow", "warn" or "error" for this call, over torch_xla_cc.fallback().
     """
-    if fallback is not None:
-        with _fallback(fallback):
-            return all_gather(value, dim, groups, output)
     if compiling():
         results = operator("all_gather", value, dim, groups or [])
     elif isinstance(value, (list, tuple)) and not value:
         results = []
     else:
         results = _C.all_gather(value, dim, groups)
-    return results if output is None else _write("all_gather", output, results)  # type: ignore[no-any-return]
+    return results if output is None else write("all_gather", output, results)  # type: ignore[no-any-return]
 
 
+@policy_per_call
 def reduce_scatter(
     reduce_type: str,
     input: Tensors,
@@ -166,13 +127,7 @@ def reduce_scatter(
         sizes, and for ranks in none.
       output: where to put the result: a tensor, or a list if `input` is one.
       factor: multiplies each rank's operand first; for REDUCE_PREMULTIPLIED_SUM.
-      fallback: "allow", "warn" or "error" for this call, over torch_xla_cc.fallback().
     """
-    if fallback is not None:
-        with _fallback(fallback):
-            return reduce_scatter(
-                reduce_type, input, scale, scatter_dim, shard_count, groups, output, factor=factor
-            )
     fields = (reduce_type, scale, factor, scatter_dim, shard_count)
     if compiling():
         results = operator("reduce_scatter", input, *fields, groups or [])
@@ -180,9 +135,10 @@ def reduce_scatter(
         results = []
     else:
         results = _C.reduce_scatter(input, *fields, groups)
-    return results if output is None else _write("reduce_scatter", output, results)  # type: ignore[no-any-return]
+    return results if output is None else write("reduce_scatter", output, results)  # type: ignore[no-any-return]
 
 
+@policy_per_call
 def all_gather_bucketized(
     input_list: list[torch.Tensor],
     dim: int = 0,
@@ -190,6 +146,8 @@ def all_gather_bucketized(
     output: list[torch.Tensor] | None = None,
     pin_layout: bool = False,
     bucket_cap_mb: float = 160,
+    *,
+    fallback: str | None = None,
 ) -> list[torch.Tensor]:
     """all_gather of a list, in instructions of about `bucket_cap_mb` MiB each."""
     return bucketized(
@@ -201,6 +159,7 @@ def all_gather_bucketized(
     )
 
 
+@policy_per_call
 def reduce_scatter_bucketized(
     reduce_type: str,
     input_list: list[torch.Tensor],
@@ -211,6 +170,8 @@ def reduce_scatter_bucketized(
     output: list[torch.Tensor] | None = None,
     pin_layout: bool = False,
     bucket_cap_mb: float = 160,
+    *,
+    fallback: str | None = None,
 ) -> list[torch.Tensor]:
     """reduce_scatter of a list, in instructions of about `bucket_cap_mb` MiB each."""
     return bucketized(
@@ -224,6 +185,7 @@ def reduce_scatter_bucketized(
     )
 
 
+@policy_per_call
 def all_to_all(
     value: Tensors,
     split_dimension: int,
@@ -243,19 +205,21 @@ def all_to_all(
       split_count: the number of ranks of a group, if it is to be checked.
       groups: lists of ranks; None for all ranks together. See docs/spec.md for groups of several
         sizes, and for ranks in none.
-      fallback: "allow", "warn" or "error" for this call, over torch_xla_cc.fallback().
     """
-    if fallback is not None:
-        with _fallback(fallback):
-            return all_to_all(value, split_dimension, concat_dimension, split_count, groups)
     fields = (split_dimension, concat_dimension, split_count)
     if compiling():
         return operator("all_to_all", value, *fields, groups or [])  # type: ignore[no-any-return]
     return _C.all_to_all(value, *fields, groups)  # type: ignore[no-any-return]
 
 
+@policy_per_call
 def uneven_all_gather(
-    value: Tensors, sizes: Sequence[int], groups: Groups = None, *, padded: bool = False
+    value: Tensors,
+    sizes: Sequence[int],
+    groups: Groups = None,
+    *,
+    padded: bool = False,
+    fallback: str | None = None,
 ) -> Tensors:
     """Concatenate along dimension 0 what the ranks give, each another number of rows.
 
@@ -271,6 +235,7 @@ def uneven_all_gather(
     )
 
 
+@policy_per_call
 def uneven_reduce_scatter(
     reduce_type: str,
     input: Tensors,
@@ -280,6 +245,7 @@ def uneven_reduce_scatter(
     *,
     factor: float = 1.0,
     padded: bool = False,
+    fallback: str | None = None,
 ) -> Tensors:
     """Reduce over the ranks of each group; every rank gets its own number of rows of the result.
 
@@ -298,8 +264,14 @@ def uneven_reduce_scatter(
     )
 
 
+@policy_per_call
 def uneven_all_to_all(
-    value: Tensors, sizes: Sequence[Sequence[int]], groups: Groups = None, *, padded: bool = False
+    value: Tensors,
+    sizes: Sequence[Sequence[int]],
+    groups: Groups = None,
+    *,
+    padded: bool = False,
+    fallback: str | None = None,
 ) -> Tensors:
     """Send to each member of the group its own number of rows; concatenate what arrives.
 
@@ -316,6 +288,7 @@ def uneven_all_to_all(
     )
 
 
+@policy_per_call
 def collective_permute(
     value: Tensors, pairs: Sequence[Sequence[int]], *, fallback: str | None = None
 ) -> Tensors:
@@ -324,16 +297,13 @@ def collective_permute(
     Args:
       value: a tensor, or a list of them.
       pairs: (source, target) ranks; each rank at most once as source and once as target.
-      fallback: "allow", "warn" or "error" for this call, over torch_xla_cc.fallback().
     """
-    if fallback is not None:
-        with _fallback(fallback):
-            return collective_permute(value, pairs)
     if compiling():
         return operator("collective_permute", value, [list(p) for p in pairs])  # type: ignore[no-any-return]
     return _C.collective_permute(value, pairs)  # type: ignore[no-any-return]
 
 
+@policy_per_call
 def collective_broadcast(
     tensors: list[torch.Tensor],
     root_ordinal: int = 0,
@@ -349,12 +319,7 @@ def collective_broadcast(
       root_ordinal: the rank that has the values. With several groups, each gets those of its member
         at the same position as this rank has in its own.
       groups: lists of ranks; None for all ranks together. A rank in none keeps what it has.
-      fallback: "allow", "warn" or "error" for this call, over torch_xla_cc.fallback().
     """
-    if fallback is not None:
-        with _fallback(fallback):
-            collective_broadcast(tensors, root_ordinal, groups)
-        return
     if not isinstance(tensors, (list, tuple)):
         raise TypeError(
             f"collective_broadcast: tensors is {type(tensors).__name__}, but it must be a list"
@@ -365,9 +330,10 @@ def collective_broadcast(
         results = operator("collective_broadcast", tensors, root_ordinal, groups or [])
     else:
         results = _C.collective_broadcast(tensors, root_ordinal, groups)
-    _write("collective_broadcast", tensors, results)
+    write("collective_broadcast", tensors, results)
 
 
+@policy_per_call
 def send(
     value: torch.Tensor, channel_id: int | Channel, *, fallback: str | None = None
 ) -> torch.Tensor:
@@ -378,14 +344,11 @@ def send(
       channel_id: a Channel, which names its ranks: every rank calls send and then recv on it, and
         the two are one instruction. Or a bare id, between CPU devices only: the rank that calls
         send and the rank that calls recv with the same id are partners, through the host.
-      fallback: "allow", "warn" or "error" for this call, over torch_xla_cc.fallback().
     """
-    if fallback is not None:
-        with _fallback(fallback):
-            return send(value, channel_id)
     return _channels.send(value, channel_id)
 
 
+@policy_per_call
 def recv(
     output: torch.Tensor | Sequence[int],
     channel_id: int | Channel,
@@ -399,11 +362,7 @@ def recv(
       output: the shape, or a tensor of the shape, dtype and device to receive.
       channel_id: as of send.
       dtype: the dtype, if only a shape is given.
-      fallback: "allow", "warn" or "error" for this call, over torch_xla_cc.fallback().
     """
-    if fallback is not None:
-        with _fallback(fallback):
-            return recv(output, channel_id, dtype)
     if not isinstance(output, torch.Tensor):
         output = _channels.place(output, dtype)
     return _channels.recv(output, channel_id)

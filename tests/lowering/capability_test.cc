@@ -34,8 +34,11 @@ TEST(Capability, UnknownKindsAreNative) {
   for (const char* name : {"neuron", "abacus:big"}) {
     const Target target = TargetOf(name, 8);
     for (const Op op : kAllOps) {
+      // No compiler has an instruction for these, so no unknown one either.
+      const bool none = op == Op::kUnevenAllGather || op == Op::kUnevenReduceScatter;
       for (const ElementType type : kAllTypes) {
-        EXPECT_EQ(RuleOf(op, target, type, ReduceKind::kSum, Form::kUnequal), Rule::kNative);
+        EXPECT_EQ(RuleOf(op, target, type, ReduceKind::kSum, Form::kUnequal),
+                  none ? Rule::kFallback : Rule::kNative);
       }
     }
   }
@@ -66,6 +69,8 @@ TEST(Capability, AllToAllOverManyV5eChips) {
     return Choose({Op::kAllToAll, TargetOf(name, world), kF32, std::nullopt, form, group}).rule;
   };
   EXPECT_EQ(large("tpu:v5e:8x8", 64, Form::kWorld, 64), Rule::kNative);
+  EXPECT_EQ(large("tpu:v5e:8x16", 128, Form::kWorld, 128), Rule::kFallback);
+  EXPECT_EQ(large("tpu:v5e:8x16", 128, Form::kEqual, 64), Rule::kNative);
   EXPECT_EQ(large("tpu:v5e:16x16", 256, Form::kWorld, 256), Rule::kFallback);
   EXPECT_EQ(large("tpu:v5e:16x16", 256, Form::kEqual, 16), Rule::kNative);
   EXPECT_EQ(large("tpu:v5e:16x32", 512, Form::kEqual, 256), Rule::kFallback)

@@ -42,8 +42,8 @@ INSTANTIATE_TEST_SUITE_P(
         Named{"gpu:mi300x", 8, DeviceKind::kGpu, 8}, Named{"gpu:rtx4090", 2, DeviceKind::kGpu, 2},
         Named{"gpu:rtx4090x2", 0, DeviceKind::kGpu, 2},
         Named{"tpu:v5e:1024x1024", 0, DeviceKind::kTpu, 1 << 20},
-        Named{"tpu:v5e:", 8, DeviceKind::kTpu, 8}, Named{"cuda:a100x4", 0, DeviceKind::kGpu, 4},
-        Named{"rocm", 8, DeviceKind::kGpu, 8}, Named{"neuron", 32, DeviceKind::kNeuron, 32},
+        Named{"cuda:a100x4", 0, DeviceKind::kGpu, 4}, Named{"rocm", 8, DeviceKind::kGpu, 8},
+        Named{"neuron", 32, DeviceKind::kNeuron, 32},
         Named{"tensorcore9000", 2, DeviceKind::kOther, 2},
         Named{"tpu", 1 << 20, DeviceKind::kTpu, 1 << 20}));
 
@@ -76,6 +76,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Unreadable{"T1", "", 4, "target: name = '', but it must be a device kind", kName},
         Unreadable{"T1", ":v5e:2x4", 0, "target: name = ':v5e:2x4', but", kName},
+        Unreadable{"T1", "tpu:", 8, "target: name = 'tpu:', but", kName},
+        Unreadable{"T1", "tpu:v5e:", 8, "target: name = 'tpu:v5e:', but", kName},
+        Unreadable{"T1", "tpu::2x4", 0, "target: name = 'tpu::2x4', but", kName},
+        Unreadable{"T1", "tpu:v5e:2x4:1", 8, "target: name = 'tpu:v5e:2x4:1', but", kName},
         Unreadable{"T2", "cpu", 0, "target: world_size = 0, but it must be 1 to 1048576 for 'cpu'",
                    kSize},
         Unreadable{"T2", "cpu", -4, "target: world_size = -4, but it must be 1 to", kSize},

@@ -1,5 +1,6 @@
 """Fallbacks are never silent: warned about, forbidden when asked, counted, listed, explained."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -45,6 +46,10 @@ def per_call(rank):
         lambda: xm.all_to_all(operand(), 0, 0, fallback="error"),
         lambda: xm.collective_permute(operand(), [[0, 1]], fallback="error"),
         lambda: xm.collective_broadcast([operand()], fallback="error"),
+        lambda: xm.uneven_all_to_all(operand(), [[2] * 4] * 4, fallback="error"),
+        lambda: xm.reduce_scatter_bucketized("xor", [operand().int()], fallback="error"),
+        lambda: xm.send(operand(), 5, fallback="error"),
+        lambda: xm.recv(operand(), 5, fallback="error"),
     ):
         try:
             call()
@@ -61,15 +66,19 @@ def per_call(rank):
 
 
 def test_per_call():
-    wanted = ["forbidden", "forbidden", "forbidden", [8, 4], [32, 4]]
+    wanted = ["forbidden"] * 7 + [[8, 4], [32, 4]]
     assert worlds.run(4, per_call) == [wanted] * 4
 
 
-def warned(rank):
+def without_native_xor(rank):
+    xm.reduce_scatter("xor", torch.ones(8, dtype=torch.int32, device=torch_xla.device()))
+
+
+def warned(rank, function):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(3):
-            xm.reduce_scatter("xor", torch.ones(8, dtype=torch.int32, device=torch_xla.device()))
+            function(rank)
             torch_xla.sync()
     return [(str(w.message), w.category is FallbackWarning, w.filename) for w in caught]
 
@@ -77,13 +86,13 @@ def warned(rank):
 def test_warns_once_for_each_op_device_and_reason():
     with worlds.World(2) as world:  # of its own: nothing was warned about yet
         # Filters are the process's, so one rank may see the warning of another.
-        found = [w for rank in world.run(warned) for w in rank if w[1]]
+        found = [w for rank in world.run(warned, without_native_xor) for w in rank if w[1]]
         assert len({text for text, _, _ in found}) == 1
         text, _, file = found[0]
         assert text.startswith("reduce_scatter(reduce_type=xor")
         assert "XLA:CPU" in text and "TORCH_XLA_CC_FALLBACK" in text
         assert file == __file__
-        assert [w for rank in world.run(warned) for w in rank if w[1]] == []
+        assert [w for rank in world.run(warned, without_native_xor) for w in rank if w[1]] == []
 
 
 def as_error(rank):
@@ -114,6 +123,36 @@ def test_counted_in_the_metrics_report():
 
 def report(rank):
     return metrics.metrics_report()
+
+
+def by_host(rank):
+    if rank == 0:
+        xm.send(operand(), 7)
+    elif rank == 1:
+        xm.recv(operand(), 7)
+
+
+def recorded(rank):
+    with torch_xla_cc.record() if rank == 0 else contextlib.nullcontext([]) as calls:
+        xm.all_reduce(xm.REDUCE_SUM, operand()).cpu()
+        by_host(rank)
+        xm.all_reduce(xm.REDUCE_SUM, operand()).cpu()
+    return [(call.op, call.rule, call.why, call.bytes) for call in calls]
+
+
+def test_the_host_is_listed_and_warned_about():
+    calls = worlds.run(2, recorded)[0]
+    sent = next(call for call in calls if call[0] == "send")
+    assert (sent[1], sent[3]) == ("host", 128)
+    assert "names no ranks" in sent[2]
+    with worlds.World(2) as world:
+        found = [w for rank in world.run(warned, by_host) for w in rank if w[1]]
+        assert {text.partition(" of ")[0] for text, _, _ in found} == {
+            "send(channel=7)",
+            "recv(channel=7)",
+        }
+        assert all("goes through the host" in text for text, _, _ in found)
+        assert {file for _, _, file in found} == {__file__}
 
 
 def test_metadata_says_how():
@@ -184,6 +223,8 @@ def test_wrong_policies(policy):
 def test_supports():
     assert capabilities.supports("all_gather", "cpu")
     assert capabilities.supports("all_to_all", "tpu:v5e")
+    assert capabilities.supports("all_to_all", "tpu:v5e:8x8")
+    assert not capabilities.supports("all_to_all", "tpu:v5e:8x16")
     assert not capabilities.supports("all_to_all", "tpu:v5e:16x16")
     assert capabilities.supports("all_to_all", "tpu:v6e:16x16")
     assert not capabilities.supports("collective_broadcast", "tpu:v5p")

@@ -258,6 +258,17 @@ def test_own_rows_alone(world, op):
         check(world, cases[number::7][:3], issue_all)
 
 
+def test_ranks_that_must_run_one_program():
+    x = torch.ones(3, 2, device=torch_xla.device())
+    with lowering_for("tpu:v5e:2x4"):
+        with pytest.raises(ValueError, match=r"on tpu:v5e:2x4 all ranks run one.*with 4 rows"):
+            xm.uneven_all_gather(x, [3, 4, *[0] * 6])
+        with pytest.raises(ValueError, match="uneven_all_to_all: sizes = "):
+            xm.uneven_all_to_all(x, [[3, *[0] * 7], *[[0] * 8] * 7])
+        assert xm.uneven_all_gather(x, [3] * 8).shape == (24, 2)
+        assert xm.uneven_all_gather(x, [3, 1, *[0] * 6], padded=True).shape == (4, 2)
+
+
 def call_lists(rank):
     x = torch.arange(3.0 * (rank + 1), device=torch_xla.device()).reshape(-1, 3)
     sizes = [1, 2]

@@ -27,7 +27,9 @@ def lower(cell: Cell, device: Device, rule: str, shapes: list[list[int]]) -> dic
     number = int(_hlo_pb.PrimitiveType[cell.type.upper()])
     operands = [(number, shape) for shape in shapes]
     with torch_xla_cc.lowering_for(device.target, device.world), forced(rule):
-        lowered = getattr(_C, f"lower_{cell.op}")(operands, *fields(cell, device.world))
+        lowered = getattr(_C, f"lower_{cell.op}")(
+            operands, *fields(cell, device.world, shapes[0][0])
+        )
     return dict(lowered)
 
 

@@ -7,7 +7,7 @@ import operator
 
 import torch
 
-from ._grid import REDUCTIONS, Cell, dims, groups, pairs
+from ._grid import REDUCTIONS, Cell, dims, groups, pairs, sizes
 
 DTYPES = {
     "pred": torch.bool, "s8": torch.int8, "s16": torch.int16, "s32": torch.int32,
@@ -83,6 +83,12 @@ def _one(cell: Cell, rank: int, world: int, data: list[torch.Tensor]) -> torch.T
         return data[members[0]]
     if cell.op == "all_gather":
         return _padded([data[member] for member in members], longest, own)
+    if cell.op == "uneven_all_to_all":
+        matrix = sizes(cell.op, lists, world, own.shape[0])
+        parts = [data[member].split(matrix[member])[rank] for member in members]
+        rows = max(map(sum, zip(*matrix, strict=True)))
+        came = torch.cat([*parts, own[:0]])
+        return torch.cat([came, torch.zeros_like(own)[:1].repeat(rows - len(came), 1)])
     block = own.shape[0] // longest
     place = members.index(rank) if members else 0
     mine = slice(place * block, (place + 1) * block)

@@ -21,7 +21,7 @@ GROUP_FORMS = ("world", "equal", "unequal", "partial", "scrambled")
 PAIR_FORMS = ("chain", "ring")
 COUNTS = ("one", "several")
 
-REDUCTIONS = ("all_reduce", "reduce_scatter")
+REDUCTIONS = ("all_reduce", "reduce_scatter", "uneven_reduce_scatter")
 OPS = {
     "all_gather": GROUP_FORMS,
     "all_reduce": GROUP_FORMS,
@@ -31,7 +31,12 @@ OPS = {
     "collective_permute": PAIR_FORMS,
     "send": PAIR_FORMS,
     "recv": PAIR_FORMS,
+    "uneven_all_gather": GROUP_FORMS,
+    "uneven_reduce_scatter": GROUP_FORMS,
+    "uneven_all_to_all": GROUP_FORMS,
 }
+# No compiler has an instruction for these: capability_fixed.inc.
+WITHOUT_INSTRUCTION = {"uneven_all_gather", "uneven_reduce_scatter"}
 # The others have no instruction that takes several operands and means one of each.
 LISTS = {"all_gather", "all_reduce", "reduce_scatter"}
 
@@ -131,6 +136,8 @@ def cells(device: Device) -> Iterator[Cell]:
     for name in types:
         yield Cell("parameter", name, "-", "-", "one")
     for op, forms in OPS.items():
+        if op in WITHOUT_INSTRUCTION:
+            continue
         for form in [*forms, *(layout for layout in LAYOUTS if layout.split(":")[0] in forms)]:
             if ":" in form and device.name == "cpu":
                 continue  # any two ranks meet alike
@@ -176,12 +183,42 @@ def dims(world: int, count: str) -> list[list[int]]:
     return [[2 * world, 128], [4 * world, 64]][: COUNTS.index(count) + 1]
 
 
-def fields(cell: Cell, world: int) -> tuple[Any, ...]:
-    """What `_C.lower_<op>` takes after the operands."""
+def split(rows: int, members: int, first: int = 0) -> list[int]:
+    """Rows, cut unevenly for the members of a group: about 1, 2, 3, 1, 2, ... parts."""
+    weights = [1 + (first + i) % 3 for i in range(members)]
+    sizes = [rows * weight // sum(weights) for weight in weights]
+    sizes[0] += rows - sum(sizes)
+    return sizes
+
+
+def sizes(op: str, members: list[list[int]] | None, world: int, rows: int) -> Any:  # noqa: ANN401
+    """The sizes of an uneven op whose operands have that many rows."""
+    lists = members or [list(range(world))]
+    if op == "uneven_all_gather":
+        return [max(rows - rows * (rank % 3) // 4, 0) for rank in range(world)]
+    matrix = [[0] * world for _ in range(world)]
+    for group in lists:
+        for place, rank in enumerate(group):
+            for member, size in zip(group, split(rows, len(group), place), strict=True):
+                matrix[rank][member] = size
+    if op == "uneven_all_to_all":
+        return matrix
+    return [
+        next((matrix[group[0]][rank] for group in lists if rank in group), 0)
+        for rank in range(world)
+    ]
+
+
+def fields(cell: Cell, world: int, rows: int = 0) -> tuple[Any, ...]:
+    """What `_C.lower_<op>` takes after operands of so many rows; those of dims() without."""
     if cell.form in ("chain", "ring", "ring:shuffled"):
         routes = pairs(cell.form, world)
         return (routes,) if cell.op == "collective_permute" else (7, routes)
     members = groups(cell.form, world)
+    if cell.op.startswith("uneven"):
+        scale = (cell.kind, 1.0, 1.0) if cell.op in REDUCTIONS else ()
+        rows = rows or dims(world, "one")[0][0]
+        return (*scale, sizes(cell.op, members, world, rows), members)
     return {
         "all_gather": (0, members),
         "all_reduce": (cell.kind, 1.0, 1.0, members),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 NATIVE, REFUSED, CRASHED, TIMEOUT, WRONG = "native", "refused", "crashed", "timeout", "wrong"
+SLOW = "slow"  # taken, but the fallback is the better form
 
 
 class Outcome(NamedTuple):

@@ -16,6 +16,7 @@ from ._grid import (
     REDUCTIONS,
     STAND_INS,
     TYPES,
+    WITHOUT_INSTRUCTION,
     Cell,
 )
 from ._measured import PACKAGES, Measured, boxes, ordered
@@ -96,8 +97,11 @@ _METHODS = """\
   tried again alone, and only then it has the blame. The limit is 60 s. A type that a compiler does
   not take as a parameter is not probed further. Where f32 runs into the limit, other types are
   taken to do so too; on CPU also where it ends the process, and where XLA refuses the groups.
-- A row of the table that holds from some number of ranks on failed at that size first, among those
-  in the tables below. What failed with few ranks is never native with more.
+- Between a number of ranks at which something is native and the next one, at which it is not, it is
+  taken as not native. What failed with few ranks is never native with more.
+- uneven_all_gather and uneven_reduce_scatter were not probed: no compiler has an instruction for
+  them. Side by side, what they would be as the even op of padded operands stands instead of native.
+  uneven_all_to_all is ragged-all-to-all; ranks send about 1, 2, 3, 1, 2, ... parts.
 """
 
 
@@ -137,7 +141,7 @@ def _overview(measured: Measured, device: str) -> list[str]:
     worlds = measured.worlds(device)
     lines = []
     for op, forms in OPS.items():
-        for form in forms:
+        for form in forms if op not in WITHOUT_INSTRUCTION else ():
             cell = Cell(op, "f32", "sum" if op in REDUCTIONS else "-", form, "one")
             found = [_short(outcome_in(measured, device, world, cell)) for world in worlds]
             lines.append([op if form == forms[0] else "", form, *found])
@@ -183,12 +187,16 @@ def _not_native(measured: Measured, device: str) -> list[str]:
     return ["Not native:\n", _table(heads, lines)]
 
 
+# Instructions of other names than their op.
+_PLAIN = dict.fromkeys(("send", "recv"), "recv + send") | {"uneven_all_to_all": "ragged-all-to-all"}
+
+
 def _becomes(measured: Measured, device: str) -> list[str]:
     """Native instructions of which the compiler makes others."""
     groups: dict[tuple[str, str], dict[tuple[str, ...], list[int]]] = {}
     for world in measured.worlds(device):
         for cell, outcome in measured.cells[f"{device}/{world}"].items():
-            plain = "recv + send" if cell.op in ("send", "recv") else cell.op.replace("_", "-")
+            plain = _PLAIN.get(cell.op, cell.op.replace("_", "-"))
             if (
                 outcome.result == NATIVE
                 and outcome.becomes not in ("", plain)
@@ -247,8 +255,9 @@ def _sides(sides: list[dict[str, Any]], device: str, world: int) -> list[str]:
                 ]
             counts = Counter(found.get("emitted", ()))
             emitted = ", ".join(counted(opcode, n) for opcode, n in sorted(counts.items()))
+            name = "padded" if rule == "native" and op in WITHOUT_INSTRUCTION else rule
             lines.append(
-                [f"{op}, {side['form']}" if rule == "native" else "", rule, emitted, *rest]
+                [f"{op}, {side['form']}" if rule == "native" else "", name, emitted, *rest]
             )
     dims = ",".join(map(str, SHAPE))
     size = 4 * SHAPE[0] * SHAPE[1] >> 20

@@ -116,13 +116,17 @@ def _target(function: str, target: object) -> tuple[str, int]:
         with lowering_for(target):
             return _C.current_target()
     except ValueError:
+        pass  # it may only lack a size
+    try:
         with lowering_for(target, _USUAL_WORLD):
             return _C.current_target()
+    except ValueError as error:
+        raise ValueError(f"{function}: {error}") from error
 
 
 def _form(function: str, op: str, groups: object) -> str:
     forms = _grid.OPS.get(op, _grid.GROUP_FORMS)
-    if groups == "world" and "world" not in forms:
+    if isinstance(groups, str) and groups == "world" and "world" not in forms:
         groups = forms[0]  # pairs
     return _one_of(f"{function}: groups", groups, forms)
 
@@ -209,7 +213,7 @@ def _lowered(target: str, world: int, number: int, cell: _grid.Cell) -> dict[str
     with lowering_for(target, world):
         try:
             return getattr(_C, f"lower_{cell.op}")(  # type: ignore[no-any-return]
-                [(number, [elements])], *_grid.fields(cell, world)
+                [(number, [elements])], *_grid.fields(cell, world, elements)
             )
         except ValueError as error:  # (C1): nothing that a fallback could be built of
             return {"rule": "refused", "why": str(error), "opcodes": [], **nothing}
@@ -278,7 +282,7 @@ def register(
     not take after all ends the process in most compilers.
     """
     _one_of("register: op", op, _grid.OPS)
-    if not isinstance(target, str) or not target.isascii() or not target or target.count(":") > 1:
+    if not isinstance(target, str) or not target.isascii() or target.count(":") > 1:
         raise ValueError(
             f"register: target = {show(target)}, but it must be a device kind or a generation of "
             "one, as 'neuron' or 'tpu:v5e'"
@@ -293,6 +297,7 @@ def register(
         kind = _one_of("register: reduce_type", reduce_type, [*_grid.KINDS, *_ON_INSTRUCTION])
         kinds = [_ON_INSTRUCTION.get(kind, kind)]
     forms = [] if groups is None else [_form("register", op, groups)]
-    return Registration(
-        _C.register_capability(target.lower(), op, types, kinds, forms, native, why)
-    )
+    try:
+        return Registration(_C.register_capability(target, op, types, kinds, forms, native, why))
+    except ValueError as error:
+        raise ValueError(f"register: {error}") from error

@@ -1,0 +1,45 @@
+"""Results in tensors of the caller's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torch_xla_cc._operators import Tensors
+
+
+def write(op: str, outputs: Tensors, results: Tensors) -> Any:  # noqa: ANN401 (as `outputs`)
+    """Put results into tensors that the caller gave, and return those."""
+    one = isinstance(results, torch.Tensor)
+    if one != isinstance(outputs, torch.Tensor):
+        kind = "a tensor" if one else "a list of tensors"
+        raise TypeError(
+            f"{op}: output is {type(outputs).__name__}, but it must be {kind} as the input"
+        )
+    targets = [outputs] if isinstance(outputs, torch.Tensor) else outputs
+    if not isinstance(targets, (list, tuple)) or not all(
+        isinstance(target, torch.Tensor) for target in targets
+    ):
+        raise TypeError(f"{op}: output must be a tensor, or a list of tensors for a list of inputs")
+    values = [results] if isinstance(results, torch.Tensor) else results
+    if len(targets) != len(values):
+        raise ValueError(
+            f"{op}: output has {len(targets)} tensors, but there are {len(values)} inputs. Give "
+            "one output for each"
+        )
+    for index, (target, value) in enumerate(zip(targets, values, strict=True)):
+        if target.shape != value.shape or target.dtype != value.dtype:
+            raise ValueError(
+                f"{op}: output {index} is {target.dtype} of shape {list(target.shape)}, but the "
+                f"result is {value.dtype} of shape {list(value.shape)}. Allocate it with that "
+                "shape and dtype, or leave output out"
+            )
+        if target.device != value.device:
+            raise ValueError(
+                f"{op}: output {index} is on {target.device}, but the result is on {value.device}"
+            )
+    with torch.no_grad():
+        for target, value in zip(targets, values, strict=True):
+            target.copy_(value)
+    return outputs
