@@ -121,16 +121,8 @@ def call(
     return [result[: rows.taken] for result in results]
 
 
-def _check_one_program(
-    op: str,
-    sizes: Sequence[Any],
-    groups: Groups,
-    count: Callable[[Any, Groups, int], Rows],
-) -> None:
+def _check_one_program(op: str, sizes: object, by_rank: set[Rows]) -> None:
     """Raise if ranks with shapes of their own would make programs of their own, and must not."""
-    if ranks_are_threads():
-        return
-    by_rank = {count(sizes, groups, rank) for rank in range(len(sizes))}
     if len(by_rank) > 1:
         target, _ = _C.current_target()
         raise ValueError(
@@ -156,9 +148,11 @@ def _count(
         matrix = isinstance(sizes[0], (list, tuple))
         plain = [_ints(size) for size in sizes] if matrix else _ints(sizes)
         rows = count(plain, groups, rank)
+        ranks = [rank] if ranks_are_threads() else range(len(plain))
+        by_rank = {count(plain, groups, one) for one in ranks}
     except Exception:
         return None
     if min(rows) < 0 or max(rows) > _MOST_ROWS:
         return None
-    _check_one_program(op, plain, groups, count)
+    _check_one_program(op, plain, by_rank)
     return rows
