@@ -248,7 +248,7 @@ def test_type_that_was_not_measured_is_as_its_stand_in():
         "tpu:v5e/64": {cell._replace(type="s8"): Outcome("crashed")},
     }
     measured = _measured.Measured({}, "", cells)
-    assert _table.failing_from(measured, "tpu:v5e", cell) == (64, Outcome("crashed"))
+    assert _table.failing_from(measured, "tpu:v5e", cell) == (9, Outcome("crashed"))
 
 
 def test_messages_are_the_same_in_every_run():
