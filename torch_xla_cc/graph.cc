@@ -234,4 +234,19 @@ std::vector<py::object> Attach(const Collective& collective,
   return results;
 }
 
+std::vector<at::Tensor> AttachTensors(const Collective& collective,
+                                      const std::vector<at::Tensor>& tensors) {
+  std::vector<py::object> wrapped;
+  std::vector<py::handle> handles;
+  for (const at::Tensor& tensor : tensors) {
+    wrapped.push_back(py::cast(tensor));
+    handles.push_back(wrapped.back());
+  }
+  std::vector<at::Tensor> results;
+  for (const py::object& result : Attach(collective, handles)) {
+    results.push_back(THPVariable_Unpack(result.ptr()));
+  }
+  return results;
+}
+
 }  // namespace xla_cc

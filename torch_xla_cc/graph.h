@@ -33,6 +33,10 @@ PlanPtr PlanFor(const Collective& collective, const std::vector<hlo::Shape>& ope
 std::vector<py::object> Attach(const Collective& collective,
                                const std::vector<py::handle>& tensors);
 
+// The same for tensors that no Python object is at hand for.
+std::vector<at::Tensor> AttachTensors(const Collective& collective,
+                                      const std::vector<at::Tensor>& tensors);
+
 // The target of lowerings: a thread's own if it has set one (lowering_for), else the running
 // device's, which Python tells on first use.
 const Target& CurrentTarget();

@@ -30,15 +30,8 @@ template <class T>
 void XlaKernel(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   auto [node, operands] = Pop<T>(stack, op.schema().arguments().size());
   const py::gil_scoped_acquire locked;
-  std::vector<py::object> wrapped;
-  std::vector<py::handle> handles;
-  for (const at::Tensor& operand : operands) {
-    wrapped.push_back(py::cast(operand));
-    handles.push_back(wrapped.back());
-  }
   std::vector<at::Tensor> results;
-  for (const py::object& result : Attach(node, handles)) {
-    const at::Tensor& tensor = THPVariable_Unpack(result.ptr());
+  for (const at::Tensor& tensor : AttachTensors(node, operands)) {
     // What is not moved comes back as it is, and an operator may not return its operand.
     const bool same = std::any_of(operands.begin(), operands.end(),
                                   [&](const at::Tensor& x) { return x.is_same(tensor); });

@@ -5,6 +5,7 @@
 
 #include "torch_xla_cc/arguments.h"
 #include "torch_xla_cc/bind_ranks.h"
+#include "torch_xla_cc/distributed/bind.h"
 #include "torch_xla_cc/graph.h"
 #include "torch_xla_cc/host.h"
 #include "torch_xla_cc/library.h"
@@ -350,5 +351,6 @@ PYBIND11_MODULE(_C, m) {
   BindLowering(m);
   BindCapabilities(m);
   BindRanks(m);
+  BindDistributed(m);
   RegisterLibrary();
 }

@@ -16,7 +16,7 @@ from torch_xla import runtime
 from torch_xla._internal import pjrt
 from torch_xla.core import xla_model as stock
 
-from torch_xla_cc import _C, _channels, _door
+from torch_xla_cc import _C, _channels, _door, _thread_worlds
 from torch_xla_cc._mailboxes import mailboxes
 from torch_xla_cc._runtime import XLAC
 from torch_xla_cc._show import show
@@ -52,7 +52,8 @@ class _Rank:
         try:
             XLAC._xla_set_default_device(f"xla:{self.rank}")
             _C.set_thread_fallback(self._fallback)
-            self.result = fn(self.rank, *args)
+            with _thread_worlds.as_rank(self.rank):
+                self.result = fn(self.rank, *args)
             # What is still pending runs now: peers may wait for this rank's part of it.
             torch_xla.sync()
             _C.ranks_finish(self.rank)
@@ -111,9 +112,11 @@ def _world(nprocs: int, timeout_s: float) -> Iterator[None]:
     _C.forget_running_target()
     _C.ranks_start(nprocs, timeout_s)
     mailboxes.timeout_s = timeout_s
+    _C.board_clear()
     _door.open_door()
     try:
-        yield
+        with _thread_worlds.thread_worlds(nprocs):
+            yield
     finally:
         _door.close_door()
         _C.ranks_stop()
@@ -141,6 +144,7 @@ def _join(ranks: list[_Rank]) -> None:
 def _stop(ranks: list[_Rank], why: str) -> None:
     alive = [rank for rank in ranks if rank.thread.is_alive()]
     _C.ranks_abort(why)
+    _C.board_stop(why)
     for attempt in range(int(_GRACE_S / 0.1)):
         alive = [rank for rank in alive if rank.thread.is_alive()]
         if not alive:

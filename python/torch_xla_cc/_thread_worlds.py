@@ -1,0 +1,92 @@
+"""torch.distributed's state, of each rank its own where ranks are threads of one process."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
+from torch.distributed import distributed_c10d
+
+# torch.distributed.rendezvous is the function of that name.
+rendezvous = importlib.import_module("torch.distributed.rendezvous")
+
+
+class _World(threading.local):
+    """What distributed_c10d._World holds; __init__ runs once in each thread."""
+
+    def __init__(self) -> None:
+        self.default_pg: Any = None
+        self.pg_map: dict[Any, Any] = {}
+        self.pg_names: dict[Any, str] = {}
+        self.pg_group_ranks: dict[Any, dict[int, int]] = {}
+        self.pg_backend_config: dict[Any, str] = {}
+        self.group_count = 0
+        self.tags_to_pg: dict[str, list[Any]] = {}
+        self.pg_to_tag: dict[Any, str] = {}
+        self.pg_coalesce_state: dict[Any, list[Any]] = {}
+
+    # Reads the attributes above.
+    pg_config_info = distributed_c10d._World.pg_config_info
+
+
+class _Rank(threading.local):
+    """Which rank of a launch this thread is."""
+
+    number: int | None = None
+
+
+_this = _Rank()
+
+
+def this_rank() -> int | None:
+    """The rank of this thread in the running launch; None outside of one."""
+    return _this.number
+
+
+def _environment(store: c10d.Store, world_size: int, before: Callable[..., Any]) -> Any:  # noqa: ANN401
+    """env:// for ranks that share one environment: rank and store are those of the launch."""
+    rounds: dict[int, int] = {}
+
+    def handler(url: str, *args: Any, **kwargs: Any) -> Iterator[tuple[c10d.Store, int, int]]:  # noqa: ANN401
+        rank = this_rank()
+        if rank is None:
+            yield from before(url, *args, **kwargs)
+            return
+        # A group that was destroyed and made again meets under another name.
+        rounds[rank] = rounds.get(rank, 0) + 1
+        yield c10d.PrefixStore(f"init{rounds[rank]}", store), rank, world_size
+
+    return handler
+
+
+@contextlib.contextmanager
+def thread_worlds(world_size: int) -> Iterator[None]:
+    """Around a launch of ranks that are threads."""
+    handlers = rendezvous._rendezvous_handlers
+    world, env = distributed_c10d._world, handlers["env"]
+    distributed_c10d._world = _World()  # type: ignore[assignment]
+    handlers["env"] = _environment(c10d.HashStore(), world_size, env)
+    c10d._set_thread_isolation_mode(True)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        c10d._set_thread_isolation_mode(False)  # type: ignore[attr-defined]
+        handlers["env"] = env
+        distributed_c10d._world = world
+
+
+@contextlib.contextmanager
+def as_rank(rank: int) -> Iterator[None]:
+    """Around what a rank's thread runs."""
+    _this.number = rank
+    try:
+        yield
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        _this.number = None

@@ -1,0 +1,47 @@
+#include "torch_xla_cc/distributed/reductions.h"
+
+#include <ATen/ATen.h>
+
+#include "torch_xla_cc/arguments.h"
+
+namespace xla_cc {
+
+Reduction ReductionOf(const c10d::ReduceOp& op) {
+  switch (op.op_) {
+    case c10d::ReduceOp::SUM:
+      return {ReduceKind::kSum};
+    case c10d::ReduceOp::AVG:
+      return {ReduceKind::kAverage};
+    case c10d::ReduceOp::PRODUCT:
+      return {ReduceKind::kProduct};
+    case c10d::ReduceOp::MIN:
+      return {ReduceKind::kMin};
+    case c10d::ReduceOp::MAX:
+      return {ReduceKind::kMax};
+    case c10d::ReduceOp::BAND:
+      return {ReduceKind::kAnd};
+    case c10d::ReduceOp::BOR:
+      return {ReduceKind::kOr};
+    case c10d::ReduceOp::BXOR:
+      return {ReduceKind::kXor};
+    case c10d::ReduceOp::PREMUL_SUM: {
+      const auto* factor = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+      if (factor == nullptr) throw BadValue("op = PREMUL_SUM, but it has no factor");
+      const bool tensor = factor->tensor_factor.defined();
+      return {ReduceKind::kPremultipliedSum, 1.0,
+              tensor ? factor->tensor_factor.item<double>() : factor->double_factor};
+    }
+    default:
+      break;
+  }
+  throw BadValue("op = " + NameOf(op) +
+                 ", but it must be SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR or PREMUL_SUM");
+}
+
+std::string NameOf(const c10d::ReduceOp& op) {
+  constexpr const char* kNames[] = {"SUM",  "AVG", "PRODUCT", "MIN",        "MAX",
+                                    "BAND", "BOR", "BXOR",    "PREMUL_SUM", "UNUSED"};
+  return kNames[std::min<size_t>(op.op_, 9)];
+}
+
+}  // namespace xla_cc

@@ -1,0 +1,16 @@
+// c10d's reduce operations as ours.
+#pragma once
+
+#include <string>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include "lowering/reduction.h"
+
+namespace xla_cc {
+
+// Throws BadValue for what has no like here.
+Reduction ReductionOf(const c10d::ReduceOp& op);
+// "SUM", as in torch.distributed.ReduceOp.
+std::string NameOf(const c10d::ReduceOp& op);
+
+}  // namespace xla_cc
