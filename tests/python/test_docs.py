@@ -35,7 +35,7 @@ OPS = re.findall(
 )
 
 # What a refusal starts with, in C++; and how a message or a comment names a constraint.
-REFUSAL = re.compile(r'Refuse\(\s*\{"(\w+)"')
+REFUSAL = re.compile(r'(?:Refuse\(\s*\{|Wrong\()"(\w+)"')
 LABEL = re.compile(r"\(([A-Z]\d)\)")
 
 

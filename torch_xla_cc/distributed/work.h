@@ -1,11 +1,15 @@
-// The handle of a call whose outputs hold their results for all who read them next.
+// Handles of calls.
 #pragma once
+
+#include <functional>
+#include <mutex>
 
 #include "torch_xla_cc/distributed/transport.h"
 
 namespace xla_cc {
 
-// In a lazy graph a call is done as far as the caller can tell when its nodes are attached.
+// A call whose outputs hold their results for all who read them next: in a lazy graph it is done,
+// as far as the caller can tell, when its nodes are attached.
 class IssuedWork final : public c10d::Work {
  public:
   explicit IssuedWork(Tensors outputs, int source = -1);
@@ -25,5 +29,28 @@ class IssuedWork final : public c10d::Work {
 inline WorkPtr Issued(Tensors outputs, int source = -1) {
   return c10::make_intrusive<IssuedWork>(std::move(outputs), source);
 }
+
+// A call that others carry out: when all of `parts` are done, `finish` puts what came of them into
+// the outputs, once, on whichever thread first asks or is told.
+class HostWork final : public c10d::Work {
+ public:
+  HostWork(std::vector<WorkPtr> parts, std::function<void()> finish, Tensors outputs);
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  bool wait(std::chrono::milliseconds timeout) override;
+  void synchronize() override { wait(kNoTimeout); }
+  int sourceRank() const override { return parts_.at(0)->sourceRank(); }
+  Tensors result() override { return outputs_; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  void Finish();
+
+  std::vector<WorkPtr> parts_;
+  std::function<void()> finish_;
+  Tensors outputs_;
+  std::once_flag finished_;
+};
 
 }  // namespace xla_cc

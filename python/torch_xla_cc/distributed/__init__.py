@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
 from torch_xla import runtime
 
 from torch_xla_cc import _C
@@ -25,8 +26,12 @@ def _create(options: Any, _: Any = None) -> Any:  # noqa: ANN401 (types of c10d)
     milliseconds = int(options.timeout.total_seconds() * 1000)
     world_size = dist.get_world_size() if dist.is_initialized() else options.group_size
     group = (options.group_id, members, world_size)
-    if this_rank() is None and runtime.device_type() == "CPU" and options.group_size > 1:
-        raise NotImplementedError("xla_cc: the host transport")
+    if this_rank() is None and runtime.device_type() == "CPU":
+        # Processes of which each has a client of its own: XLA does not connect them.
+        store = c10d.PrefixStore("xla_cc", options.store)
+        rank, size = options.group_rank, options.group_size
+        gloo = c10d.ProcessGroupGloo(store, rank, size, options.timeout)
+        return _C.host_backend(gloo, *group, rank, milliseconds)
     return _C.graph_backend(*group, options.group_rank, milliseconds)
 
 

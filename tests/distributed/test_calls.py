@@ -1,6 +1,7 @@
-"""torch.distributed on ranks that are threads: each call as gloo has it on CPU tensors."""
+"""torch.distributed on threads and on processes: each call as gloo has it on CPU tensors."""
 
 import calls
+import processes
 import pytest
 import torch
 import torch.distributed as dist
@@ -40,23 +41,30 @@ CASES["all_gather_into_tensor stacked"] = (calls.all_gather_into_tensor, {"stack
 CASES["reduce_scatter_tensor stacked"] = (calls.reduce_scatter_tensor, {"stacked": True})
 
 
+RUN = {"threads": worlds.run, "processes": processes.run}
+
+
+def init():
+    """Once a process, and once a launch of threads."""
+    if not dist.is_initialized():
+        dist.init_process_group("cpu:gloo,xla:xla_cc")
+
+
 def both(rank, function, fields):
     """On the XLA device, and on the CPU."""
-    dist.init_process_group("cpu:gloo,xla:xla_cc")
-    try:
-        ours = function(rank, torch_xla.device(), **fields)
-        wanted = function(rank, "cpu", **fields)
-        dist.all_reduce(torch.zeros(1))  # gloo's ranks must not leave while others are in a call
-        return ours, wanted
-    finally:
-        dist.destroy_process_group()
+    init()
+    ours = function(rank, torch_xla.device(), **fields)
+    wanted = function(rank, "cpu", **fields)
+    dist.all_reduce(torch.zeros(1))  # gloo's ranks must not leave while others are in a call
+    return ours, wanted
 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
-def test_as_gloo(world, name):
+@pytest.mark.parametrize("where", RUN)
+def test_as_gloo(where, world, name):
     function, fields = CASES[name]
-    for ours, wanted in worlds.run(world, both, function, fields):
+    for ours, wanted in RUN[where](world, both, function, fields):
         assert len(ours) == len(wanted)
         for x, y in zip(ours, wanted, strict=True):
             assert x.dtype == y.dtype
@@ -64,13 +72,27 @@ def test_as_gloo(world, name):
 
 
 def call_objects(rank):
-    dist.init_process_group("xla_cc")
-    assert (dist.get_rank(), dist.get_backend()) == (rank, "xla_cc")
+    init()
+    assert dist.get_rank() == rank
     return calls.objects(rank, torch_xla.device())
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])
-def test_objects(world):
-    for gathered, lists in worlds.run(world, call_objects):
+@pytest.mark.parametrize("where", RUN)
+def test_objects(where, world):
+    for gathered, lists in RUN[where](world, call_objects):
         assert gathered == [{"rank": i, "text": "x" * i} for i in range(world)]
         assert lists == ["from 0", 0]
+
+
+def call_alone(rank):
+    """Without another backend: objects and barriers have no CPU tensors either."""
+    dist.init_process_group("xla_cc")
+    assert dist.get_backend() == "xla_cc"
+    dist.barrier()
+    return calls.objects(rank, torch_xla.device())
+
+
+def test_alone():
+    for gathered, _ in worlds.run(2, call_alone):
+        assert gathered == [{"rank": i, "text": "x" * i} for i in range(2)]
