@@ -87,8 +87,8 @@ NOTES = """
   4 KiB and 2.0 above, a further one at most 1.1 at 1 MiB and 16 MiB. Rows above them miss them.
 - A further collective in a step costs each of our ranks its tracing; JAX has traced before.
 - These are figures of one run. Those of large results differ most between runs.
-- collective_permute, all_to_all, send and recv are decompositions on CPU threads: they gather
-  everything, and cost that ([capabilities.md](capabilities.md)).
+- collective_permute, all_to_all, send and recv are decompositions on CPU threads: all_gathers, of
+  everything or between pairs of ranks, and cost that ([capabilities.md](capabilities.md)).
 """
 
 
