@@ -141,6 +141,111 @@ def send_and_recv(rank, device, dtype=torch.float32):
     return [first.cpu(), second.cpu()]
 
 
+def receives_first(rank, device):
+    """Both ends receive before they send; two of one tag, waited for in the other order."""
+    size = dist.get_world_size()
+    if size == 1:
+        return []
+    before, after = (rank - 1) % size, (rank + 1) % size
+    x = values(rank, (4,), torch.int32, device)
+    outputs = [torch.zeros_like(x) for _ in range(2)]
+    works = [dist.irecv(output, before, tag=3) for output in outputs]
+    works += [dist.isend(x * (i + 1), after, tag=3) for i in range(2)]
+    for work in reversed(works):
+        work.wait()
+    assert all(work.is_completed() for work in works)
+    return [output.cpu() for output in outputs]
+
+
+def batch(rank, device):
+    """A ring in both directions at once."""
+    size = dist.get_world_size()
+    if size == 1:
+        return []
+    x = values(rank, (3,), torch.float32, device)
+    forward, backward = torch.zeros_like(x), torch.zeros_like(x)
+    ops = [
+        dist.P2POp(dist.irecv, forward, (rank - 1) % size, tag=1),
+        dist.P2POp(dist.isend, x, (rank + 1) % size, tag=1),
+        dist.P2POp(dist.irecv, backward, (rank + 1) % size, tag=2),
+        dist.P2POp(dist.isend, x + 5, (rank - 1) % size, tag=2),
+    ]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    return [forward.cpu(), backward.cpu()]
+
+
+def from_anyone(rank, device):
+    size = dist.get_world_size()
+    if rank > 0:
+        dist.send(torch.full((2,), float(rank), device=device), 0)
+        return []
+    found = {}
+    for _ in range(1, size):
+        x = torch.zeros(2, device=device)
+        source = dist.recv(x)
+        found[source] = x.cpu()
+    return [found[source] for source in range(1, size)]
+
+
+def coalesced(rank, device):
+    size = dist.get_world_size()
+    xs = [values(rank, (3,), torch.float32, device), values(rank, (2, 2), torch.float32, device)]
+    with dist._coalescing_manager():
+        for x in xs:
+            dist.all_reduce(x)
+    outputs = [torch.zeros(size * 3, device=device), torch.zeros(size * 2, 2, device=device)]
+    with dist._coalescing_manager():
+        for output, x in zip(outputs, xs, strict=True):
+            dist.all_gather_into_tensor(output, x)
+    parts = [torch.zeros(3, device=device), torch.zeros(2, 2, device=device)]
+    with dist._coalescing_manager():
+        for part, output in zip(parts, outputs, strict=True):
+            dist.reduce_scatter_tensor(part, output)
+    return [x.cpu() for x in (*xs, *outputs, *parts)]
+
+
+def asynchronous(rank, device):
+    x = values(rank, (64,), torch.float32, device)
+    outputs = [torch.zeros_like(x) for _ in range(dist.get_world_size())]
+    works = [dist.all_gather(outputs, x, async_op=True), dist.all_reduce(x, async_op=True)]
+    works[0].wait()
+    value = works[1].get_future().wait()
+    works[1].wait()
+    assert all(work.is_completed() and work.is_success() for work in works)
+    assert len(value) == 1
+    return [x.cpu(), *(output.cpu() for output in outputs)]
+
+
+def scaled(rank, device, kind="AVG"):
+    """What gloo has not: the same by a sum."""
+    x = values(rank, (5,), torch.float32, device) * 12  # sums divide by every size
+    if device == "cpu":
+        x *= 3.0 if kind == "PREMUL_SUM" else 1.0
+        dist.all_reduce(x)
+        return [x / dist.get_world_size() if kind == "AVG" else x]
+    op = dist._make_nccl_premul_sum(3.0) if kind == "PREMUL_SUM" else dist.ReduceOp.AVG
+    dist.all_reduce(x, op)
+    return [x.cpu()]
+
+
+def views(rank, device):
+    """Strided, expanded and transposed inputs; outputs that are parts of one buffer."""
+    size = dist.get_world_size()
+    x = values(rank, (4, 6), torch.float32, device)
+    strided, expanded = x[:, ::2], x[:1].expand(3, 6)
+    outputs = [torch.zeros(4, 3, device=device) for _ in range(size)]
+    dist.all_gather(outputs, strided.contiguous() if device == "cpu" else strided)
+    more = [torch.zeros(3, 6, device=device) for _ in range(size)]
+    dist.all_gather(more, expanded.contiguous() if device == "cpu" else expanded)
+    dist.all_reduce(x[1])  # a row: the rest stays
+    leaf = torch.ones(3, device=device, requires_grad=True)
+    with torch.no_grad():
+        dist.broadcast(leaf, 0)
+    assert leaf.is_leaf
+    return [x.cpu(), leaf.detach().cpu(), *(output.cpu() for output in (*outputs, *more))]
+
+
 def subgroups(rank, device):
     """Overlapping groups, groups in another order, of one rank; only members call."""
     size = dist.get_world_size()

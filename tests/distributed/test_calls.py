@@ -24,6 +24,12 @@ CASES = {
         "all_to_all_single",
         "all_to_all_split",
         "send_and_recv",
+        "receives_first",
+        "batch",
+        "from_anyone",
+        "coalesced",
+        "asynchronous",
+        "views",
         "subgroups",
     )
 }
@@ -37,6 +43,8 @@ for _shape in ((), (0,), (1,), (2, 0, 3)):
     CASES[f"all_reduce {_shape}"] = (calls.all_reduce, {"shape": _shape})
     CASES[f"all_gather {_shape}"] = (calls.all_gather, {"shape": _shape})
     CASES[f"broadcast {_shape}"] = (calls.broadcast, {"shape": _shape})
+CASES["all_reduce AVG"] = (calls.scaled, {"kind": "AVG"})
+CASES["all_reduce PREMUL_SUM"] = (calls.scaled, {"kind": "PREMUL_SUM"})
 CASES["all_gather_into_tensor stacked"] = (calls.all_gather_into_tensor, {"stacked": True})
 CASES["reduce_scatter_tensor stacked"] = (calls.reduce_scatter_tensor, {"stacked": True})
 
@@ -96,3 +104,23 @@ def call_alone(rank):
 def test_alone():
     for gathered, _ in worlds.run(2, call_alone):
         assert gathered == [{"rank": i, "text": "x" * i} for i in range(2)]
+
+
+def transpose(rank):
+    """The example that asked for all_to_all, and its list form with sizes of all kinds."""
+    init()
+    device = torch_xla.device()
+    x = torch.arange(4, device=device) + 4 * rank
+    y = torch.empty_like(x)
+    dist.all_to_all_single(y, x)
+    inputs = [torch.full((rank + to,), float(10 * rank + to), device=device) for to in range(4)]
+    outputs = [torch.empty(source + rank, device=device) for source in range(4)]
+    dist.all_to_all(outputs, inputs)
+    return y.tolist(), [output.tolist() for output in outputs]
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_the_transpose(where):
+    for rank, (column, lists) in enumerate(RUN[where](4, transpose)):
+        assert column == [rank, 4 + rank, 8 + rank, 12 + rank]
+        assert lists == [[10.0 * source + rank] * (source + rank) for source in range(4)]

@@ -7,6 +7,7 @@
 
 #include "lowering/errors.h"
 #include "torch_xla_cc/arguments.h"
+#include "torch_xla_cc/distributed/work.h"
 
 namespace xla_cc {
 namespace {
@@ -116,17 +117,37 @@ Timeout XlaBackend::Limit(Timeout of_call) const {
   return of_call == c10d::kUnsetTimeout ? options_->timeout : of_call;
 }
 
+// Calls are issued one by one all the same: what coalescing gives is one Work for all, and one
+// step.
+void XlaBackend::startCoalescing() {
+  coalesced_.emplace();
+  transport_->Hold();
+}
+
+WorkPtr XlaBackend::endCoalescing() {
+  if (!coalesced_) throw BadValue("endCoalescing: nothing was started");
+  std::vector<WorkPtr> works = std::move(*coalesced_);
+  coalesced_.reset();
+  transport_->Release();
+  return c10::make_intrusive<CoalescedWork>(std::move(works));
+}
+
+WorkPtr XlaBackend::Kept(WorkPtr work) {
+  if (coalesced_) coalesced_->push_back(work);
+  return work;
+}
+
 WorkPtr XlaBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   RequireOurs("broadcast", "tensors", tensors);
   RequireRank("broadcast", "src", opts.rootRank, size_);
   ++issued_;
-  return transport_->Broadcast(tensors, static_cast<int>(opts.rootRank), Limit(opts.timeout));
+  return Kept(transport_->Broadcast(tensors, static_cast<int>(opts.rootRank), Limit(opts.timeout)));
 }
 
 WorkPtr XlaBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   RequireOurs("allreduce", "tensors", tensors);
   ++issued_;
-  return transport_->AllReduce(tensors, opts.reduceOp, Limit(opts.timeout));
+  return Kept(transport_->AllReduce(tensors, opts.reduceOp, Limit(opts.timeout)));
 }
 
 WorkPtr XlaBackend::allreduce_coalesced(Tensors& tensors,
@@ -138,8 +159,8 @@ WorkPtr XlaBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   RequireOurs("reduce", "tensors", tensors);
   RequireRank("reduce", "dst", opts.rootRank, size_);
   ++issued_;
-  return transport_->Reduce(tensors, opts.reduceOp, static_cast<int>(opts.rootRank),
-                            Limit(opts.timeout));
+  return Kept(transport_->Reduce(tensors, opts.reduceOp, static_cast<int>(opts.rootRank),
+                                 Limit(opts.timeout)));
 }
 
 WorkPtr XlaBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -158,7 +179,7 @@ WorkPtr XlaBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                     inputs[i].numel(), "as the input of this rank");
   }
   ++issued_;
-  return transport_->AllGather(outputs, inputs, Limit(opts.timeout));
+  return Kept(transport_->AllGather(outputs, inputs, Limit(opts.timeout)));
 }
 
 WorkPtr XlaBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -191,7 +212,7 @@ WorkPtr XlaBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& i
                     std::to_string(size_) + " times the input's");
   }
   ++issued_;
-  return transport_->AllGatherInto(outputs, inputs, Limit(opts.timeout));
+  return Kept(transport_->AllGatherInto(outputs, inputs, Limit(opts.timeout)));
 }
 
 WorkPtr XlaBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -220,7 +241,8 @@ WorkPtr XlaBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
     Wrong("D3", kOp, "output", "a list", "empty but on the rank dst", "Pass None here");
   }
   ++issued_;
-  return transport_->Gather(of_root, input, static_cast<int>(opts.rootRank), Limit(opts.timeout));
+  return Kept(
+      transport_->Gather(of_root, input, static_cast<int>(opts.rootRank), Limit(opts.timeout)));
 }
 
 WorkPtr XlaBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -242,7 +264,8 @@ WorkPtr XlaBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
     Wrong("D3", kOp, "input", "a list", "empty but on the rank src", "Pass None here");
   }
   ++issued_;
-  return transport_->Scatter(output, of_root, static_cast<int>(opts.rootRank), Limit(opts.timeout));
+  return Kept(
+      transport_->Scatter(output, of_root, static_cast<int>(opts.rootRank), Limit(opts.timeout)));
 }
 
 WorkPtr XlaBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -261,7 +284,7 @@ WorkPtr XlaBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& input
                     "as the input for this rank");
   }
   ++issued_;
-  return transport_->ReduceScatter(outputs, inputs, opts.reduceOp, Limit(opts.timeout));
+  return Kept(transport_->ReduceScatter(outputs, inputs, opts.reduceOp, Limit(opts.timeout)));
 }
 
 WorkPtr XlaBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -279,7 +302,7 @@ WorkPtr XlaBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& i
                     std::to_string(size_) + " times the output's");
   }
   ++issued_;
-  return transport_->ReduceScatterInto(outputs, inputs, opts.reduceOp, Limit(opts.timeout));
+  return Kept(transport_->ReduceScatterInto(outputs, inputs, opts.reduceOp, Limit(opts.timeout)));
 }
 
 WorkPtr XlaBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -302,12 +325,12 @@ WorkPtr XlaBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
   ++issued_;
   if (output_splits.empty() && input_splits.empty()) {
     RequireElements(kOp, "output", output, input.numel(), "as the input");
-    return transport_->AllToAllSingle(output, input, {}, {}, Limit(opts.timeout));
+    return Kept(transport_->AllToAllSingle(output, input, {}, {}, Limit(opts.timeout)));
   }
   // Whether sizes are told is a matter of each rank; the others may tell theirs.
-  return transport_->AllToAllSingle(
+  return Kept(transport_->AllToAllSingle(
       output, input, output_splits.empty() ? Even(output, size_) : output_splits,
-      input_splits.empty() ? Even(input, size_) : input_splits, Limit(opts.timeout));
+      input_splits.empty() ? Even(input, size_) : input_splits, Limit(opts.timeout)));
 }
 
 WorkPtr XlaBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
@@ -321,29 +344,29 @@ WorkPtr XlaBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllT
   RequireElements(kOp, "output[" + std::to_string(rank_) + "]", outputs[rank_],
                   inputs[rank_].numel(), "as what this rank sends to itself");
   ++issued_;
-  return transport_->AllToAll(outputs, inputs, Limit(opts.timeout));
+  return Kept(transport_->AllToAll(outputs, inputs, Limit(opts.timeout)));
 }
 
 WorkPtr XlaBackend::send(Tensors& tensors, int to, int tag) {
   RequireOurs("send", "tensor", tensors);
   RequireRank("send", "dst", to, size_);
-  return transport_->Send(Only("send", "tensor", tensors), to, tag, options_->timeout);
+  return Kept(transport_->Send(Only("send", "tensor", tensors), to, tag, options_->timeout));
 }
 
 WorkPtr XlaBackend::recv(Tensors& tensors, int from, int tag) {
   RequireOurs("recv", "tensor", tensors);
   RequireRank("recv", "src", from, size_);
-  return transport_->Recv(Only("recv", "tensor", tensors), from, tag, options_->timeout);
+  return Kept(transport_->Recv(Only("recv", "tensor", tensors), from, tag, options_->timeout));
 }
 
 WorkPtr XlaBackend::recvAnysource(Tensors& tensors, int tag) {
   RequireOurs("recv", "tensor", tensors);
-  return transport_->RecvAnySource(Only("recv", "tensor", tensors), tag, options_->timeout);
+  return Kept(transport_->RecvAnySource(Only("recv", "tensor", tensors), tag, options_->timeout));
 }
 
 WorkPtr XlaBackend::barrier(const c10d::BarrierOptions& opts) {
   ++issued_;
-  return transport_->Barrier(Limit(opts.timeout));
+  return Kept(transport_->Barrier(Limit(opts.timeout)));
 }
 
 void XlaBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
@@ -19,6 +20,10 @@ class XlaBackend final : public c10d::Backend {
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return issued_; }
+
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
@@ -57,9 +62,13 @@ class XlaBackend final : public c10d::Backend {
   // A call's own timeout, or the group's.
   Timeout Limit(Timeout of_call) const;
 
+  // The Work of a call, kept while calls are coalesced.
+  WorkPtr Kept(WorkPtr work);
+
   std::unique_ptr<Transport> transport_;
   c10::intrusive_ptr<Options> options_;
   uint64_t issued_ = 0;
+  std::optional<std::vector<WorkPtr>> coalesced_;
 };
 
 }  // namespace xla_cc

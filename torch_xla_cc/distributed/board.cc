@@ -18,7 +18,8 @@ void Board::Clear() {
   const std::lock_guard lock(mutex_);
   meetings_.clear();
   left_.clear();
-  boxes_.clear();
+  sent_.clear();
+  asked_.clear();
   stopped_.clear();
 }
 
@@ -59,35 +60,57 @@ std::vector<std::string> Board::Exchange(const Group& group, uint64_t number,
 
 void Board::Put(const Group& group, int to, int tag, at::Tensor x) {
   const std::lock_guard lock(mutex_);
-  boxes_[{group.name, group.rank, to, tag}].push_back(std::move(x));
-  changed_.notify_all();
+  std::list<SlotPtr>& asked = asked_[group.name];
+  for (auto at = asked.begin(); at != asked.end(); ++at) {
+    Slot& slot = **at;
+    if (slot.to != to || slot.tag != tag || (slot.from >= 0 && slot.from != group.rank)) continue;
+    slot.filled = true;
+    slot.source = group.rank;
+    slot.x = std::move(x);
+    asked.erase(at);
+    changed_.notify_all();
+    return;
+  }
+  sent_[group.name].push_back({to, group.rank, tag, true, group.rank, std::move(x)});
 }
 
-std::pair<int, at::Tensor> Board::Take(const Group& group, int from, int tag, Timeout timeout) {
-  std::unique_lock lock(mutex_);
-  const int first = from < 0 ? 0 : from;
-  const int last = from < 0 ? group.size() - 1 : from;
-  int found = -1;
-  const auto any = [&] {
-    for (int rank = first; rank <= last && found < 0; ++rank) {
-      if (boxes_.count({group.name, rank, group.rank, tag})) found = rank;
-    }
-    return found >= 0 || !stopped_.empty();
-  };
-  const bool in_time = changed_.wait_for(lock, timeout, any);
-  if (found < 0 && !stopped_.empty()) throw RanksDisagree(stopped_);
-  if (!in_time) {
-    throw RanksDisagree("recv: group " + group.name + ": rank " + std::to_string(group.rank) +
-                        " waited " + Seconds(timeout) + " for " +
-                        (from < 0 ? "any rank" : "rank " + std::to_string(from)) + ", tag " +
-                        std::to_string(tag) + ", and nothing was sent");
+Board::SlotPtr Board::Ask(const Group& group, int from, int tag) {
+  const std::lock_guard lock(mutex_);
+  std::list<Slot>& sent = sent_[group.name];
+  for (auto at = sent.begin(); at != sent.end(); ++at) {
+    if (at->to != group.rank || at->tag != tag || (from >= 0 && at->source != from)) continue;
+    auto slot = std::make_shared<Slot>(std::move(*at));
+    sent.erase(at);
+    return slot;
   }
-  const Box key{group.name, found, group.rank, tag};
-  std::deque<at::Tensor>& box = boxes_[key];
-  std::pair<int, at::Tensor> taken{found, std::move(box.front())};
-  box.pop_front();
-  if (box.empty()) boxes_.erase(key);
-  return taken;
+  auto slot = std::make_shared<Slot>(Slot{group.rank, from, tag});
+  asked_[group.name].push_back(slot);
+  return slot;
+}
+
+bool Board::HasCome(const SlotPtr& slot) {
+  const std::lock_guard lock(mutex_);
+  return slot->filled;
+}
+
+void Board::Await(const Group& group, const SlotPtr& slot, Timeout timeout) {
+  std::unique_lock lock(mutex_);
+  const bool in_time =
+      changed_.wait_for(lock, timeout, [&] { return slot->filled || !stopped_.empty(); });
+  if (slot->filled) return;
+  asked_[group.name].remove(slot);
+  if (in_time) throw RanksDisagree(stopped_);
+  std::string others;
+  for (const Slot& sent : sent_[group.name]) {
+    others += (others.empty() ? "" : "; ") + std::string("from rank ") +
+              std::to_string(sent.source) + " to rank " + std::to_string(sent.to) + ", tag " +
+              std::to_string(sent.tag);
+  }
+  throw RanksDisagree("recv: group " + group.name + ": rank " + std::to_string(group.rank) +
+                      " waited " + Seconds(timeout) + " for " +
+                      (slot->from < 0 ? "any rank" : "rank " + std::to_string(slot->from)) +
+                      ", tag " + std::to_string(slot->tag) + ", and nothing was sent. Sent and " +
+                      "not received: " + (others.empty() ? "nothing" : others));
 }
 
 }  // namespace xla_cc

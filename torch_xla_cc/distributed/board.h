@@ -5,11 +5,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <condition_variable>
-#include <deque>
+#include <list>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "torch_xla_cc/distributed/transport.h"
@@ -30,20 +30,35 @@ class Board {
   std::vector<std::string> Exchange(const Group& group, uint64_t number, const std::string& value,
                                     Timeout timeout);
 
-  // First in, first out for each sender, receiver and tag.
+  // A receive that was asked for, and what has come for it.
+  struct Slot {
+    int to;
+    int from;  // -1 for any source
+    int tag;
+    bool filled = false;
+    int source = -1;
+    at::Tensor x;
+  };
+  using SlotPtr = std::shared_ptr<Slot>;
+
+  // What is sent from one rank to another with a tag comes in the order in which it was sent, to
+  // the receives in the order in which they were asked for.
   void Put(const Group& group, int to, int tag, at::Tensor x);
-  // Waits for one. `from` is -1 for any source; returns who sent it.
-  std::pair<int, at::Tensor> Take(const Group& group, int from, int tag, Timeout timeout);
+  SlotPtr Ask(const Group& group, int from, int tag);
+  bool HasCome(const SlotPtr& slot);
+  // Throws RanksDisagree if nothing has come in time.
+  void Await(const Group& group, const SlotPtr& slot, Timeout timeout);
 
  private:
-  using Meeting = std::pair<std::string, uint64_t>;    // group, number
-  using Box = std::tuple<std::string, int, int, int>;  // group, from, to, tag
+  using Meeting = std::pair<std::string, uint64_t>;  // group, number
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<Meeting, std::map<int, std::string>> meetings_;
   std::map<Meeting, int> left_;  // who has read them all
-  std::map<Box, std::deque<at::Tensor>> boxes_;
+  // By group: sent and not asked for, asked for and not sent. Filled slots, but for from and to.
+  std::map<std::string, std::list<Slot>> sent_;
+  std::map<std::string, std::list<SlotPtr>> asked_;
   std::string stopped_;
 };
 

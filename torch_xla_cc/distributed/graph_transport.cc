@@ -111,8 +111,13 @@ GraphTransport::GraphTransport(Group group)
 // gave while another goes on to its next call. In a lazy graph that rank's call would not have been
 // issued. So what is pending runs with each call, but where the program says that it need not.
 WorkPtr GraphTransport::Done(Tensors outputs) const {
-  if (group().size() > 1 && !InGraph()) RunPending();
+  if (group().size() > 1 && !holds_ && !InGraph()) RunPending();
   return Issued(std::move(outputs));
+}
+
+void GraphTransport::Release() {
+  holds_ = false;
+  Done({});
 }
 
 std::vector<std::string> GraphTransport::Exchange(const std::string& value, Timeout timeout) {
@@ -281,11 +286,16 @@ WorkPtr GraphTransport::Send(const at::Tensor& x, int to, int tag, Timeout) {
 }
 
 WorkPtr GraphTransport::Recv(const at::Tensor& x, int from, int tag, Timeout timeout) {
-  RunPending();
-  const auto [source, sent] =
-      Unlocked([&] { return Board::Get().Take(group(), from, tag, timeout); });
-  Write(x, sent.to(x.device()));
-  return Issued({x}, source);
+  const Board::SlotPtr slot = Board::Get().Ask(group(), from, tag);
+  const auto take = [group = group(), x, slot, timeout](Timeout of_wait) {
+    RunPending();  // the sender may wait for it
+    const Timeout limit = of_wait == kNoTimeout ? timeout : of_wait;
+    Unlocked([&] { Board::Get().Await(group, slot, limit); });
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    Write(x, slot->x.to(x.device()));
+    return slot->source;
+  };
+  return c10::make_intrusive<ReceiveWork>([slot] { return Board::Get().HasCome(slot); }, take, x);
 }
 
 WorkPtr GraphTransport::RecvAnySource(const at::Tensor& x, int tag, Timeout timeout) {

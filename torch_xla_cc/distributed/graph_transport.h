@@ -13,6 +13,9 @@ class GraphTransport final : public Transport {
  public:
   explicit GraphTransport(Group group);
 
+  void Hold() override { holds_ = true; }
+  void Release() override;
+
   WorkPtr AllReduce(const Tensors& xs, const c10d::ReduceOp& op, Timeout timeout) override;
   WorkPtr Broadcast(const Tensors& xs, int root, Timeout timeout) override;
   WorkPtr Reduce(const Tensors& xs, const c10d::ReduceOp& op, int root, Timeout timeout) override;
@@ -42,6 +45,7 @@ class GraphTransport final : public Transport {
   std::vector<std::string> Exchange(const std::string& value, Timeout timeout);
 
   Groups groups_;
+  bool holds_ = false;
   uint64_t exchanges_ = 0;
 };
 

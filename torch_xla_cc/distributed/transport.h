@@ -35,6 +35,10 @@ class Transport {
   virtual ~Transport() = default;
   const Group& group() const { return group_; }
 
+  // Between the two, calls need not be carried out yet.
+  virtual void Hold() {}
+  virtual void Release() {}
+
   virtual WorkPtr AllReduce(const Tensors& xs, const c10d::ReduceOp& op, Timeout timeout) = 0;
   virtual WorkPtr Broadcast(const Tensors& xs, int root, Timeout timeout) = 0;
   // Only the root's tensors change.

@@ -1,5 +1,8 @@
 #include "torch_xla_cc/distributed/work.h"
 
+#include <algorithm>
+#include <atomic>
+
 namespace xla_cc {
 
 IssuedWork::IssuedWork(Tensors outputs, int source)
@@ -10,6 +13,57 @@ c10::intrusive_ptr<c10::ivalue::Future> IssuedWork::getFuture() {
       c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   future->markCompleted(c10::IValue(outputs_));
   return future;
+}
+
+ReceiveWork::ReceiveWork(std::function<bool()> has_come, std::function<int(Timeout)> take,
+                         at::Tensor output)
+    : Work(-1, c10d::OpType::RECV),
+      has_come_(std::move(has_come)),
+      take_(std::move(take)),
+      output_(std::move(output)) {}
+
+bool ReceiveWork::isCompleted() {
+  if (take_ && has_come_()) wait(kNoTimeout);
+  return !take_;
+}
+
+bool ReceiveWork::wait(std::chrono::milliseconds timeout) {
+  if (!take_) return true;
+  source_ = take_(timeout);
+  take_ = nullptr;
+  return true;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> ReceiveWork::getFuture() {
+  // Its value is the output, which has what was sent after wait().
+  auto future =
+      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  wait(kNoTimeout);
+  future->markCompleted(c10::IValue(Tensors{output_}));
+  return future;
+}
+
+bool CoalescedWork::isCompleted() {
+  return std::all_of(works_.begin(), works_.end(),
+                     [](const WorkPtr& work) { return work->isCompleted(); });
+}
+
+bool CoalescedWork::isSuccess() const {
+  return std::all_of(works_.begin(), works_.end(),
+                     [](const WorkPtr& work) { return work->isSuccess(); });
+}
+
+bool CoalescedWork::wait(std::chrono::milliseconds timeout) {
+  for (const WorkPtr& work : works_) work->wait(timeout);
+  return true;
+}
+
+Tensors CoalescedWork::result() {
+  Tensors all;
+  for (const WorkPtr& work : works_) {
+    for (const at::Tensor& x : work->result()) all.push_back(x);
+  }
+  return all;
 }
 
 HostWork::HostWork(std::vector<WorkPtr> parts, std::function<void()> finish, Tensors outputs)

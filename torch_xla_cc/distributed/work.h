@@ -30,6 +30,41 @@ inline WorkPtr Issued(Tensors outputs, int source = -1) {
   return c10::make_intrusive<IssuedWork>(std::move(outputs), source);
 }
 
+// A receive: the output gets what was sent when the caller waits, or asks whether it has come.
+class ReceiveWork final : public c10d::Work {
+ public:
+  // `take` puts what has come into the output, and says who sent it; it waits for it.
+  ReceiveWork(std::function<bool()> has_come, std::function<int(Timeout)> take, at::Tensor output);
+  bool isCompleted() override;
+  bool isSuccess() const override { return true; }
+  bool wait(std::chrono::milliseconds timeout) override;
+  void synchronize() override { wait(kNoTimeout); }
+  int sourceRank() const override { return source_; }
+  Tensors result() override { return {output_}; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  std::function<bool()> has_come_;
+  std::function<int(Timeout)> take_;  // none once it is done
+  at::Tensor output_;
+  int source_ = -1;
+};
+
+// Several calls, as one.
+class CoalescedWork final : public c10d::Work {
+ public:
+  explicit CoalescedWork(std::vector<WorkPtr> works)
+      : Work(-1, c10d::OpType::COALESCED), works_(std::move(works)) {}
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  bool wait(std::chrono::milliseconds timeout) override;
+  void synchronize() override { wait(kNoTimeout); }
+  Tensors result() override;
+
+ private:
+  std::vector<WorkPtr> works_;
+};
+
 // A call that others carry out: when all of `parts` are done, `finish` puts what came of them into
 // the outputs, once, on whichever thread first asks or is told.
 class HostWork final : public c10d::Work {
