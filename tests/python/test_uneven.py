@@ -5,7 +5,10 @@ passed as the node takes it is NaN, infinite or just anything, and must be nowhe
 """
 
 import contextlib
+import itertools
 
+import hypothesis
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
@@ -82,6 +85,19 @@ def rows_of(op, sizes, groups, rank):
 RESTS = [(), (3,), (2, 1, 2)]
 
 
+def case_of(op, dtype, rng, sizes, groups, shape, kind=None):
+    """One call, on rows of that shape."""
+    fields = {"sizes": sizes, "groups": groups}
+    rows = [rows_of(op, sizes, groups, rank) for rank in range(len(sizes))]
+    if op != "uneven_reduce_scatter":
+        return Case(op, [any_bits(rng, dtype, (n, *shape)) for n in rows], fields)
+    # Dividing a complex number by 3 rounds.
+    kind = "sum" if kind == "average" and dtype in COMPLEX else kind
+    fields["reduce_type"] = kind
+    fields |= {"factor": 2, "scale": 2} if kind == "premultiplied_sum" else {}
+    return Case(op, [exact_values(rng, dtype, (n, *shape), kind) for n in rows], fields)
+
+
 def cases_of(op, world, dtype, rng):
     """One for each form of groups and of sizes; of the reductions, one kind after the other."""
     kinds = reduce_kinds(dtype)
@@ -92,20 +108,32 @@ def cases_of(op, world, dtype, rng):
         else:
             found = [grouped(sizes, groups) for sizes in size_forms(rng, world)]
         for sizes in found:
-            fields = {"sizes": sizes, "groups": groups}
-            shape = RESTS[len(cases) % 3]
-            rows = [rows_of(op, sizes, groups, rank) for rank in range(world)]
-            if op == "uneven_reduce_scatter":
-                kind = kinds[len(cases) % len(kinds)]
-                # Dividing a complex number by 3 rounds.
-                kind = "sum" if kind == "average" and dtype in COMPLEX else kind
-                fields["reduce_type"] = kind
-                fields |= {"factor": 2, "scale": 2} if kind == "premultiplied_sum" else {}
-                inputs = [exact_values(rng, dtype, (n, *shape), kind) for n in rows]
-            else:
-                inputs = [any_bits(rng, dtype, (n, *shape)) for n in rows]
-            cases.append(Case(op, inputs, fields))
+            number = len(cases)
+            kind = kinds[number % len(kinds)]
+            cases.append(case_of(op, dtype, rng, sizes, groups, RESTS[number % 3], kind))
     return cases
+
+
+@st.composite
+def any_case(draw, world):
+    """Any op, type, groups (of any sizes, ranks in none), sizes and shape of rows."""
+    op = draw(st.sampled_from(OPS))
+    dtype = draw(st.sampled_from(list(DTYPES)))
+    ranks = draw(st.permutations(range(world)))
+    cuts = [at for at in range(1, world) if draw(st.booleans())]
+    lists = [list(ranks[a:b]) for a, b in itertools.pairwise([0, *cuts, world])]
+    groups = draw(st.sampled_from([None, lists, lists, lists[: max(1, len(lists) - 1)]]))
+    number = st.integers(0, 6)
+    if op == "uneven_all_to_all":
+        sizes = [[0] * world for _ in range(world)]
+        for group in groups or [range(world)]:
+            for i, j in itertools.product(group, group):
+                sizes[i][j] = draw(number)
+    else:
+        sizes = grouped([draw(number) for _ in range(world)], groups)
+    shape = tuple(draw(st.lists(st.integers(1, 3), max_size=2)))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    return case_of(op, dtype, rng, sizes, groups, shape, draw(st.sampled_from(reduce_kinds(dtype))))
 
 
 def call_padded(rank, cases, target=None):
@@ -160,6 +188,23 @@ def check(world, cases, function=call_padded, *rest):
 @pytest.mark.parametrize("world", WORLDS)
 def test_all_forms(world, op):
     check(world, cases_of(op, world, "f32", np.random.default_rng(world)))
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_any_calls(world):
+    @hypothesis.settings(
+        max_examples=8,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[hypothesis.Phase.generate],
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(st.lists(any_case(world), min_size=6, max_size=10))
+    def run(cases):
+        check(world, cases)
+
+    run()
 
 
 def take_away(rank, target):
