@@ -246,6 +246,22 @@ def views(rank, device):
     return [x.cpu(), leaf.detach().cpu(), *(output.cpu() for output in (*outputs, *more))]
 
 
+def uneven_lists(rank, device):
+    """Tensors of another size for each rank: what gloo, which refuses them, would give."""
+    size = dist.get_world_size()
+    sources = [values(i, (i + 1, 3), torch.float32, "cpu") for i in range(size)]
+    parts = [
+        [values(i + j, (j + 1, 2), torch.float32, "cpu") for j in range(size)] for i in range(size)
+    ]
+    if device == "cpu":
+        return [*sources, sum(parts[i][rank] for i in range(size))]
+    outputs = [torch.zeros(i + 1, 3, device=device) for i in range(size)]
+    dist.all_gather(outputs, sources[rank].to(device))
+    reduced = torch.zeros(rank + 1, 2, device=device)
+    dist.reduce_scatter(reduced, [part.to(device) for part in parts[rank]])
+    return [*(output.cpu() for output in outputs), reduced.cpu()]
+
+
 def subgroups(rank, device):
     """Overlapping groups, groups in another order, of one rank; only members call."""
     size = dist.get_world_size()

@@ -30,6 +30,7 @@ CASES = {
         "coalesced",
         "asynchronous",
         "views",
+        "uneven_lists",
         "subgroups",
     )
 }

@@ -102,8 +102,15 @@ void WriteFromHost(const at::Tensor& x, const at::Tensor& value) {
     x.copy_(value.reshape(x.sizes()));
     return;
   }
+  at::Tensor whole = value.contiguous();
+  // A part of a buffer: XLA takes aligned memory only.
+  if (reinterpret_cast<uintptr_t>(whole.data_ptr()) % kAlignment != 0) {
+    const at::Tensor copy = HostBuffer(whole.sizes(), whole.scalar_type());
+    copy.copy_(whole);
+    whole = copy;
+  }
   const py::gil_scoped_acquire locked;
-  const py::capsule capsule(at::toDLPack(value.contiguous()), "dltensor");
+  const py::capsule capsule(at::toDLPack(whole), "dltensor");
   const py::object imported = XlaC().attr("_from_dlpack")(capsule);
   x.copy_(THPVariable_Unpack(imported.ptr()).reshape(x.sizes()));
 }

@@ -287,8 +287,7 @@ WorkPtr HostTransport::AllToAll(const Tensors& outputs, const Tensors& inputs, T
         int64_t start = 0;
         for (size_t i = 0; i < outputs.size(); start += sizes[i++]) {
           const at::Tensor part = received->narrow(0, start, sizes[i]);
-          // Of its own: what is given to XLA begins at the beginning of its memory.
-          WriteFromHost(outputs[i], FromBytes(part.clone(), outputs[i]));
+          WriteFromHost(outputs[i], FromBytes(part, outputs[i]));
         }
       },
       outputs);
