@@ -289,8 +289,8 @@ class Case:
         fields = ", ".join(f"{name}={value}" for name, value in self.fields.items())
         return f"{self.op}({fields}) of {x.dtype}{list(x.shape)} on {len(self.inputs)} ranks"
 
-    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # noqa: ANN401
-        """For hypothesis: without this it prints all operands, and no room is left for the error."""
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        """For hypothesis, which would print all operands, and leave no room for the error."""
         printer.text(repr(self))
 
 

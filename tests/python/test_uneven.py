@@ -85,12 +85,26 @@ def rows_of(op, sizes, groups, rank):
 RESTS = [(), (3,), (2, 1, 2)]
 
 
+def quiet(values):
+    """With one NaN only, where XLA:CPU may quieten others (docs/spec.md, "Numerics")."""
+    if values.dtype in (numpy_dtype("bf16"), numpy_dtype("f8e5m2")):
+        values[np.isnan(values)] = np.nan
+    return values
+
+
+def last_place(case, wanted):
+    """How far results may be off: XLA multiplies by the reciprocal of a number of ranks."""
+    if case.fields.get("reduce_type") != "average" or np.issubdtype(wanted.dtype, np.integer):
+        return None
+    return np.spacing(np.abs(wanted))
+
+
 def case_of(op, dtype, rng, sizes, groups, shape, kind=None):
     """One call, on rows of that shape."""
     fields = {"sizes": sizes, "groups": groups}
     rows = [rows_of(op, sizes, groups, rank) for rank in range(len(sizes))]
     if op != "uneven_reduce_scatter":
-        return Case(op, [any_bits(rng, dtype, (n, *shape)) for n in rows], fields)
+        return Case(op, [quiet(any_bits(rng, dtype, (n, *shape))) for n in rows], fields)
     # Dividing a complex number by 3 rounds.
     kind = "sum" if kind == "average" and dtype in COMPLEX else kind
     fields["reduce_type"] = kind
@@ -180,7 +194,14 @@ def check(world, cases, function=call_padded, *rest):
                     if behind.tobytes() != bytes(behind.nbytes) or len(results[rank]) != most:
                         found.append(f"rank {rank} of {case}: {len(results[rank])} rows, {behind}")
                     results[rank] = results[rank][: len(exact)]
-            found += differences(case, results, bitwise="reduce_type" not in case.fields)
+            allowed = [last_place(case, exact) for exact in wanted]
+            exactly = any(places is None for places in allowed)
+            found += differences(
+                case,
+                results,
+                bitwise="reduce_type" not in case.fields,
+                tolerance=None if exactly else allowed,
+            )
     assert not found, "\n".join([f"{len(found)} wrong results", *found[:8]])
 
 
