@@ -18,9 +18,16 @@ class BadType : public std::runtime_error {
 class BadValue : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-// The ranks cannot go on together: torch_xla_cc.RanksDisagree.
+// The ranks cannot go on together: torch_xla_cc.RanksDisagree, and its CollectiveMismatchError and
+// CollectiveTimeoutError.
 class RanksDisagree : public std::runtime_error {
   using std::runtime_error::runtime_error;
+};
+class CollectiveMismatch : public RanksDisagree {
+  using RanksDisagree::RanksDisagree;
+};
+class CollectiveTimeout : public RanksDisagree {
+  using RanksDisagree::RanksDisagree;
 };
 
 // The shape of a tensor, refused with a reason if it is none that XLA can hold.

@@ -11,7 +11,7 @@ namespace xla_cc {
 namespace {
 
 void ThrowIf(const Failure& failure) {
-  if (failure) throw RanksDisagree(failure.Text());
+  if (failure) failure.Throw();
 }
 
 // Meets, and hands the graph over by calling `run`, and `wait` if it is not None. One call, so that

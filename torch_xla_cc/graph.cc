@@ -208,10 +208,10 @@ std::vector<py::object> Attach(const Collective& collective,
     if (threads) {
       if (const Failure failure = Ranks::Get().Issue(rank, plan, site)) {
         ResetToken(rank);
-        throw RanksDisagree(failure.Text());
+        failure.Throw();
       }
     }
-    Note({rank, plan, operands, site});
+    if (recording) Note({rank, plan, operands, site});
   }
   // Nothing to move (a send whose recv does the work): the results are the operands.
   if (plan->lowered.unchanged) {

@@ -133,9 +133,13 @@ Failure Ranks::Compare(int64_t a, int64_t b, const std::vector<int64_t>& group, 
 }
 
 Failure Ranks::Missing(int64_t rank) const {
-  Failure failure{{{RankName(rank) + " waited " + std::to_string(timeout_.count()) +
-                        " ms, the time limit of launch, to run its graph at ",
-                    ranks_[rank].waits_at}}};
+  const bool of_launch = timeout_ <= ranks_[rank].limit;
+  const auto limit = std::min(timeout_, ranks_[rank].limit);
+  Failure failure{
+      {{RankName(rank) + " waited " + std::to_string(limit.count()) + " ms, the time limit of " +
+            (of_launch ? "launch" : "its group") + ", to run its graph at ",
+        ranks_[rank].waits_at}},
+      Failure::Kind::kTimeout};
   for (size_t peer = 0; peer < ranks_.size(); ++peer) {
     if (ranks_[peer].waiting || ranks_[peer].finished) continue;
     const Issued& last = ranks_[peer].last;

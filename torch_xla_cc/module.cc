@@ -16,6 +16,8 @@ namespace xla_cc {
 namespace {
 
 PyObject* ranks_disagree = nullptr;      // torch_xla_cc.RanksDisagree
+PyObject* mismatch_error = nullptr;      // torch_xla_cc.CollectiveMismatchError
+PyObject* timeout_error = nullptr;       // torch_xla_cc.CollectiveTimeoutError
 PyObject* fallback_forbidden = nullptr;  // torch_xla_cc.FallbackForbidden
 
 // Sets the Python exception of what is being thrown.
@@ -26,6 +28,10 @@ void SetPythonError() {
     PyErr_SetString(PyExc_TypeError, error.what());
   } catch (const BadValue& error) {
     PyErr_SetString(PyExc_ValueError, error.what());
+  } catch (const CollectiveMismatch& error) {
+    PyErr_SetString(mismatch_error, error.what());
+  } catch (const CollectiveTimeout& error) {
+    PyErr_SetString(timeout_error, error.what());
   } catch (const RanksDisagree& error) {
     PyErr_SetString(ranks_disagree, error.what());
   } catch (const FallbackForbidden& error) {
@@ -326,6 +332,15 @@ PYBIND11_MODULE(_C, m) {
       "The ranks of a group do not make the same collective calls, or one of them never came.",
       PyExc_RuntimeError, nullptr);
   m.attr("RanksDisagree") = py::handle(ranks_disagree);
+  mismatch_error = PyErr_NewExceptionWithDoc(
+      "torch_xla_cc.CollectiveMismatchError",
+      "The ranks of a group made different calls where they must make the same.", ranks_disagree,
+      nullptr);
+  m.attr("CollectiveMismatchError") = py::handle(mismatch_error);
+  timeout_error = PyErr_NewExceptionWithDoc(
+      "torch_xla_cc.CollectiveTimeoutError",
+      "A rank of the group did not come in time, or has died.", ranks_disagree, nullptr);
+  m.attr("CollectiveTimeoutError") = py::handle(timeout_error);
   fallback_forbidden = PyErr_NewExceptionWithDoc(
       "torch_xla_cc.FallbackForbidden",
       "A collective would be lowered by its fallback, at a cost, and the policy is 'error'.",

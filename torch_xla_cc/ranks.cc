@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "torch_xla_cc/arguments.h"
+
 namespace xla_cc {
 namespace {
 
@@ -16,6 +18,17 @@ std::string Failure::Text() const {
     if (part.site.code != nullptr) text += ToString(Resolve(part.site));
   }
   return text;
+}
+
+void Failure::Throw() const {
+  switch (kind) {
+    case Kind::kMismatch:
+      throw CollectiveMismatch(Text());
+    case Kind::kTimeout:
+      throw CollectiveTimeout(Text());
+    default:
+      throw RanksDisagree(Text());
+  }
 }
 
 Ranks& Ranks::Get() {
@@ -99,8 +112,9 @@ Failure Ranks::Meet(int64_t rank, Site site, const std::string& program_hash,
     self.graph = &graph;
     const uint64_t before = self.released;
     Evaluate(rank);
+    const auto limit = std::min(timeout_, self.limit);
     const bool in_time =
-        changed_.wait_for(lock, timeout_, [&] { return failed() || self.released != before; });
+        changed_.wait_for(lock, limit, [&] { return failed() || self.released != before; });
     if (ranks_.empty()) return Stopped();
     if (self.released == before) {
       if (!in_time) {
@@ -133,6 +147,22 @@ Failure Ranks::Meet(int64_t rank, Site site, const std::string& program_hash,
     if (!ranks_.empty()) ranks_[rank].idle = true;
   }
   return {};
+}
+
+void Ranks::SetLimit(int64_t rank, std::chrono::milliseconds limit) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (Runs(rank)) ranks_[rank].limit = limit;
+}
+
+void Ranks::Disagree(int64_t rank, Failure failure) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!Runs(rank) || final_) return;
+  if (!failure_) {
+    failure_ = std::move(failure);
+    for (Rank& r : ranks_) r.told = false;
+  }
+  TakeFailureLocked(rank);
+  changed_.notify_all();
 }
 
 void Ranks::Finish(int64_t rank, Site site) {
@@ -269,6 +299,7 @@ void Ranks::Evaluate(int64_t caller) {
   std::vector<int64_t> ranks;
   for (const auto& [rank, groups] : ready) ranks.push_back(rank);
   if (!failure_) failure_ = ranks.empty() ? NobodyGoesOn() : Deadlock(ranks);
+  if (failure_) failure_.kind = Failure::Kind::kMismatch;
   if (failure_) {
     changed_.notify_all();
   } else {

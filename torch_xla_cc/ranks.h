@@ -29,9 +29,13 @@ struct Failure {
     std::string text;
     Site site;  // printed after the text, if there is one
   };
+  enum class Kind { kOther, kMismatch, kTimeout };
   std::vector<Part> parts;
+  Kind kind = Kind::kOther;
   explicit operator bool() const { return !parts.empty(); }
   std::string Text() const;  // needs the interpreter lock
+  // As the exception of its kind. Needs the interpreter lock.
+  [[noreturn]] void Throw() const;
 };
 
 // How a rank's graph is handed over. Called on any rank's thread; neither may throw.
@@ -44,6 +48,8 @@ struct HandOver {
 
 class Ranks {
  public:
+  static constexpr std::chrono::milliseconds kNoLimit = std::chrono::milliseconds::max();
+
   static Ranks& Get();
 
   // A new world of running ranks; the outcome of an earlier one is forgotten.
@@ -60,6 +66,10 @@ class Ranks {
   int64_t Losses(int64_t rank);
   // Whether all that the rank has handed over is known to be done.
   bool IsIdle(int64_t rank);
+  // How long this rank's next meetings may take, if that is less than the world's time limit.
+  void SetLimit(int64_t rank, std::chrono::milliseconds limit);
+  // All ranks are to raise this; `rank`, which found it, raises it itself.
+  void Disagree(int64_t rank, Failure failure);
   // Waits until the rank may hand its graph to XLA, hands it over, and forgets what was pending.
   // Call without the interpreter lock.
   //
@@ -101,6 +111,7 @@ class Ranks {
     bool idle = true;
     uint64_t released = 0;
     int64_t losses = 0;
+    std::chrono::milliseconds limit = kNoLimit;
     Site waits_at;
     std::string program_hash;
     const HandOver* graph = nullptr;  // while waiting

@@ -28,7 +28,12 @@ except ImportError as error:
     ) from error
 
 from torch_xla_cc import _policy, _runtime, capabilities, xla_model
-from torch_xla_cc._C import FallbackForbidden, RanksDisagree
+from torch_xla_cc._C import (
+    CollectiveMismatchError,
+    CollectiveTimeoutError,
+    FallbackForbidden,
+    RanksDisagree,
+)
 from torch_xla_cc._channels import Channel
 from torch_xla_cc._install import install, installed, uninstall
 from torch_xla_cc._launch import RankFailed, launch
@@ -66,6 +71,8 @@ set_debug(_os.environ.get("TORCH_XLA_CC_DEBUG", "0") == "1")
 __all__ = [
     "Call",
     "Channel",
+    "CollectiveMismatchError",
+    "CollectiveTimeoutError",
     "FallbackForbidden",
     "FallbackWarning",
     "RankFailed",

@@ -1,7 +1,7 @@
 """Runs functions on ranks that are processes of torchrun, each with a CPU device of its own.
 
 As worlds.py does for threads: `run(size, fn, *args)` returns the results by rank, or raises the
-exception of a rank. One torchrun for each size, started at first use and kept.
+exception of a rank. One torchrun, kept while its size is asked for.
 """
 
 from __future__ import annotations
@@ -125,12 +125,13 @@ class Processes:
         )
 
 
+_MOST_KEPT = 1  # of about 1 GB a rank
 _kept: dict[int, Processes] = {}
 
 
 def run(size: int, fn: Any, *args: Any, timeout_s: float = 60.0) -> list[Any]:
     """`fn(rank, *args)` on every rank of the kept torchrun of that size."""
-    return _kept.setdefault(size, Processes(size)).run(fn, *args, timeout_s=timeout_s)
+    return worlds.keep(_kept, size, _MOST_KEPT, Processes).run(fn, *args, timeout_s=timeout_s)
 
 
 def close_all() -> None:

@@ -8,7 +8,7 @@
 
 `run(world_size, fn, *args)` calls `fn(rank, *args)` under torch_xla_cc.launch and returns the
 results by rank. An XLA runtime has a fixed number of devices, so there is one worker process per
-world size, started at first use and kept until the end of the session. What a function leaves in
+world size, started at first use and kept while few other sizes are used. What a function leaves in
 its process (caches, installed patches, environment) is there for the next one.
 
 Functions, arguments and results travel by pickle: the function must be at the top of a module that
@@ -186,7 +186,16 @@ class World:
         return f"the worker of {self.world_size} ranks {what}; the end of its output:\n{tail}"
 
 
-_worlds: dict[int, World] = {}
+_MOST_KEPT = 3  # of 1 to 2 GB each, in each pytest process
+_worlds: dict[int, World] = {}  # the one used last is last
+
+
+def keep(kept: dict[int, Any], size: int, most: int, make: Any) -> Any:
+    """The kept one of that size, or a new one; those that were not used for longest are closed."""
+    kept[size] = kept.pop(size, None) or make(size)
+    while len(kept) > most:
+        kept.pop(next(iter(kept))).close()
+    return kept[size]
 
 
 def run(
@@ -197,7 +206,7 @@ def run(
     launch_timeout_s: float | None = None,
 ) -> list[Any]:
     """`fn(rank, *args)` on every rank of the kept world of that size; the results by rank."""
-    world = _worlds.setdefault(world_size, World(world_size))
+    world = keep(_worlds, world_size, _MOST_KEPT, World)
     return world.run(fn, *args, timeout_s=timeout_s, launch_timeout_s=launch_timeout_s)
 
 

@@ -7,16 +7,15 @@
 
 #include "lowering/errors.h"
 #include "torch_xla_cc/arguments.h"
+#include "torch_xla_cc/distributed/host_p2p.h"
+#include "torch_xla_cc/distributed/recorder.h"
+#include "torch_xla_cc/distributed/reductions.h"
+#include "torch_xla_cc/distributed/unlocked.h"
 #include "torch_xla_cc/distributed/work.h"
+#include "torch_xla_cc/site.h"
 
 namespace xla_cc {
 namespace {
-
-std::string Shape(const at::Tensor& x) {
-  std::string dims;
-  for (int64_t dim : x.sizes()) dims += (dims.empty() ? "" : ",") + std::to_string(dim);
-  return std::string(c10::toString(x.scalar_type())) + "[" + dims + "]";
-}
 
 [[noreturn]] void Wrong(const std::string& label, const std::string& op,
                         const std::string& argument, const std::string& value,
@@ -27,7 +26,7 @@ std::string Shape(const at::Tensor& x) {
 // (D1) a dense tensor on an XLA device.
 void RequireOurs(const char* op, const std::string& argument, const at::Tensor& x) {
   if (x.defined() && x.device().type() == at::kXLA && x.layout() == at::kStrided) return;
-  Wrong("D1", op, argument, x.defined() ? Shape(x) + " on " + x.device().str() : "undefined",
+  Wrong("D1", op, argument, x.defined() ? ShapeText(x) + " on " + x.device().str() : "undefined",
         "a dense tensor on an XLA device", "Move it: tensor.to(torch_xla.device())");
 }
 
@@ -42,24 +41,25 @@ void RequireOurs(const char* op, const std::string& argument, const Tensors& xs)
 void RequireType(const char* op, const std::string& argument, const at::Tensor& x,
                  const at::Tensor& like) {
   if (x.scalar_type() == like.scalar_type()) return;
-  Wrong("D2", op, argument, Shape(x),
+  Wrong("D2", op, argument, ShapeText(x),
         "of the dtype of the input, " + std::string(c10::toString(like.scalar_type())),
         "Allocate it with that dtype");
 }
 
-// (D3) a list with an entry for each rank of the group.
-void RequireCount(const char* op, const std::string& argument, size_t count, int size) {
-  if (count == static_cast<size_t>(size)) return;
-  Wrong("D3", op, argument, std::to_string(count) + " tensors",
-        "one tensor for each of the " + std::to_string(size) + " ranks of the group",
-        "Pass as many");
+// (D3) a list with an entry for each of something: a rank, an input.
+void RequireCount(const char* op, const std::string& argument, size_t count, size_t wanted,
+                  const char* of) {
+  if (count == wanted) return;
+  Wrong("D3", op, argument, "of length " + std::to_string(count),
+        "of length " + std::to_string(wanted) + ", one for each " + of, "Pass as many");
 }
+constexpr const char* kRank = "rank of the group";
 
 // (D4) elements of one tensor, by those of another.
 void RequireElements(const char* op, const std::string& argument, const at::Tensor& x,
                      int64_t elements, const std::string& why) {
   if (x.numel() == elements) return;
-  Wrong("D4", op, argument, Shape(x), "of " + std::to_string(elements) + " elements, " + why,
+  Wrong("D4", op, argument, ShapeText(x), "of " + std::to_string(elements) + " elements, " + why,
         "Allocate it with that size");
 }
 
@@ -68,6 +68,13 @@ void RequireRank(const char* op, const std::string& argument, int64_t rank, int 
   if (rank >= 0 && rank < size) return;
   Wrong("D5", op, argument, std::to_string(rank),
         "a rank of the group, 0 to " + std::to_string(size - 1), "Name one of them");
+}
+
+// (D5) a tag that the host transport can tell from its own.
+void RequireTag(const char* op, int tag) {
+  if (tag >= 0 && tag <= kLargestTag) return;
+  Wrong("D5", op, "tag", std::to_string(tag), "0 to " + std::to_string(kLargestTag),
+        "Choose another");
 }
 
 template <class T>
@@ -83,11 +90,11 @@ void RequireSplits(const char* op, const std::string& argument, const std::vecto
   const int64_t rows = x.dim() == 0 ? 1 : x.size(0);
   if (splits.empty()) {
     if (x.dim() > 0 && rows % size == 0) return;
-    Wrong("D6", op, argument, Shape(x),
+    Wrong("D6", op, argument, ShapeText(x),
           "of a dimension 0 that divides by the " + std::to_string(size) + " ranks of the group",
           "Say how it is cut: split sizes");
   }
-  RequireCount(op, argument + " splits", splits.size(), size);
+  RequireCount(op, argument + " splits", splits.size(), size, kRank);
   int64_t sum = 0;
   for (int64_t split : splits) {
     if (split < 0) Wrong("D6", op, argument + " splits", std::to_string(split), "0 or more", "");
@@ -95,11 +102,79 @@ void RequireSplits(const char* op, const std::string& argument, const std::vecto
   }
   if (sum == rows && x.dim() > 0) return;
   Wrong("D6", op, argument + " splits", "a sum of " + std::to_string(sum),
-        std::to_string(rows) + ", the rows of " + Shape(x), "Cut all of it");
+        std::to_string(rows) + ", the rows of " + ShapeText(x), "Cut all of it");
 }
 
 std::vector<int64_t> Even(const at::Tensor& x, int size) {
   return std::vector<int64_t>(size, x.size(0) / size);
+}
+
+// (R0) to (R4) for each tensor.
+void RequireReduction(const char* op, const Tensors& xs, const c10d::ReduceOp& kind) {
+  const Reduction reduction = ReductionOf(kind);
+  for (size_t i = 0; i < xs.size(); ++i) {
+    const Status status = reduction.Verify(op, ShapeOf(op, i, xs[i]));
+    if (!status.ok()) throw BadValue(status.message());
+  }
+}
+
+// The list of the root, and none elsewhere, of tensors like the one that each rank has.
+Tensors OfRoot(const char* op, const char* argument, const std::vector<Tensors>& lists,
+               const at::Tensor& each, bool is_root, int size) {
+  if (!is_root) {
+    if (lists.empty() || lists[0].empty()) return {};
+    Wrong("D3", op, argument, "a list", "empty but on the root", "Pass None here");
+  }
+  const Tensors& list = Only(op, argument, lists);
+  RequireCount(op, argument, list.size(), size, kRank);
+  RequireOurs(op, argument, list);
+  for (const at::Tensor& x : list) {
+    RequireType(op, argument, x, each);
+    RequireElements(op, argument, x, each.numel(), "as the tensor of each rank");
+  }
+  return list;
+}
+
+// One tensor for each, whose elements are those of all ranks' parts.
+void RequireWhole(const char* op, const char* argument, const Tensors& wholes, const Tensors& parts,
+                  int size) {
+  RequireOurs(op, "input", parts);
+  RequireOurs(op, "output", wholes);
+  RequireCount(op, argument, wholes.size(), parts.size(), "part");
+  for (size_t i = 0; i < wholes.size(); ++i) {
+    RequireType(op, argument, wholes[i], parts[i]);
+    RequireElements(op, argument, wholes[i], parts[i].numel() * size,
+                    std::to_string(size) + " times those of a rank's part");
+  }
+}
+
+std::string Text(const Tensors& xs) {
+  std::string text;
+  for (size_t i = 0; i < xs.size();) {
+    const std::string shape = ShapeText(xs[i]);
+    size_t end = i + 1;
+    while (end < xs.size() && ShapeText(xs[end]) == shape) ++end;
+    text += (i > 0 ? ", " : "") + shape;
+    if (end - i > 1) text += " x " + std::to_string(end - i);
+    i = end;
+  }
+  return text;
+}
+
+std::string Text(const std::vector<Tensors>& lists) {
+  std::string text;
+  for (const Tensors& list : lists) text += (text.empty() ? "[" : ", [") + Text(list) + "]";
+  return text;
+}
+
+std::string RowText(const at::Tensor& x) {
+  return DtypeText(x) + "[" + hlo::ToString(x.sizes().slice(1).vec()) + "]";
+}
+
+std::vector<int64_t> Elements(const Tensors& xs) {
+  std::vector<int64_t> elements;
+  for (const at::Tensor& x : xs) elements.push_back(x.numel());
+  return elements;
 }
 
 }  // namespace
@@ -111,10 +186,14 @@ XlaBackend::XlaBackend(std::unique_ptr<Transport> transport, Timeout timeout)
   options_->group_name = transport_->group().name;
 }
 
+XlaBackend::~XlaBackend() {
+  Unlocked([this] { transport_.reset(); });
+}
+
 void XlaBackend::setTimeout(std::chrono::milliseconds timeout) { options_->timeout = timeout; }
 
-Timeout XlaBackend::Limit(Timeout of_call) const {
-  return of_call == c10d::kUnsetTimeout ? options_->timeout : of_call;
+std::string XlaBackend::RankText(int64_t rank) const {
+  return "rank " + std::to_string(transport_->group().members[rank]);
 }
 
 // Calls are issued one by one all the same: what coalescing gives is one Work for all, and one
@@ -132,22 +211,55 @@ WorkPtr XlaBackend::endCoalescing() {
   return c10::make_intrusive<CoalescedWork>(std::move(works));
 }
 
-WorkPtr XlaBackend::Kept(WorkPtr work) {
-  if (coalesced_) coalesced_->push_back(work);
-  return work;
+CallPtr XlaBackend::Begin(std::string what, Timeout timeout, bool async) const {
+  auto call = std::make_shared<GroupCall>();
+  call->what = std::move(what);
+  call->timeout = timeout == c10d::kUnsetTimeout ? options_->timeout : timeout;
+  call->async = async;
+  call->group = transport_->group().name;
+  call->rank = transport_->group().own();
+  call->issued_us = NowUs();
+  const py::gil_scoped_acquire locked;
+  call->site = CurrentSite();
+  return call;
+}
+
+template <class Start>
+WorkPtr XlaBackend::Issue(const CallPtr& call, bool collective, const Start& start) {
+  transport_->health().ThrowIfBroken();
+  if (collective) call->number = ++issued_;
+  Recorder::Get().Add(call);
+  try {
+    transport_->Announce(call);
+    WorkPtr work = start();
+    if (coalesced_) coalesced_->push_back(work);
+    return work;
+  } catch (const RanksDisagree&) {
+    call->End(GroupCall::State::kFailed);
+    transport_->health().Break(std::current_exception());
+    transport_->Forget();
+    throw;
+  } catch (...) {
+    call->End(GroupCall::State::kFailed);
+    throw;
+  }
 }
 
 WorkPtr XlaBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   RequireOurs("broadcast", "tensors", tensors);
   RequireRank("broadcast", "src", opts.rootRank, size_);
-  ++issued_;
-  return Kept(transport_->Broadcast(tensors, static_cast<int>(opts.rootRank), Limit(opts.timeout)));
+  const auto call = Begin("broadcast(" + Text(tensors) + ", src " + RankText(opts.rootRank) + ")",
+                          opts.timeout, opts.asyncOp);
+  const int root = static_cast<int>(opts.rootRank);
+  return Issue(call, true, [&] { return transport_->Broadcast(call, tensors, root); });
 }
 
 WorkPtr XlaBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  RequireOurs("allreduce", "tensors", tensors);
-  ++issued_;
-  return Kept(transport_->AllReduce(tensors, opts.reduceOp, Limit(opts.timeout)));
+  RequireOurs("all_reduce", "tensors", tensors);
+  RequireReduction("all_reduce", tensors, opts.reduceOp);
+  const auto call = Begin("all_reduce(" + Text(tensors) + ", " + TextOf(opts.reduceOp) + ")",
+                          opts.timeout, opts.asyncOp);
+  return Issue(call, true, [&] { return transport_->AllReduce(call, tensors, opts.reduceOp); });
 }
 
 WorkPtr XlaBackend::allreduce_coalesced(Tensors& tensors,
@@ -158,40 +270,37 @@ WorkPtr XlaBackend::allreduce_coalesced(Tensors& tensors,
 WorkPtr XlaBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   RequireOurs("reduce", "tensors", tensors);
   RequireRank("reduce", "dst", opts.rootRank, size_);
-  ++issued_;
-  return Kept(transport_->Reduce(tensors, opts.reduceOp, static_cast<int>(opts.rootRank),
-                                 Limit(opts.timeout)));
+  RequireReduction("reduce", tensors, opts.reduceOp);
+  const auto call = Begin("reduce(" + Text(tensors) + ", " + TextOf(opts.reduceOp) + ", dst " +
+                              RankText(opts.rootRank) + ")",
+                          opts.timeout, opts.asyncOp);
+  const int root = static_cast<int>(opts.rootRank);
+  return Issue(call, true, [&] { return transport_->Reduce(call, tensors, opts.reduceOp, root); });
 }
 
 WorkPtr XlaBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                               const c10d::AllgatherOptions& opts) {
-  constexpr const char* kOp = "allgather";
+  constexpr const char* kOp = "all_gather";
   RequireOurs(kOp, "input", inputs);
-  if (outputs.size() != inputs.size()) {
-    Wrong("D3", kOp, "output", std::to_string(outputs.size()) + " lists",
-          "a list for each of " + std::to_string(inputs.size()) + " inputs", "Pass as many");
-  }
+  RequireCount(kOp, "output", outputs.size(), inputs.size(), "input");
   for (size_t i = 0; i < inputs.size(); ++i) {
-    RequireCount(kOp, "output", outputs[i].size(), size_);
+    RequireCount(kOp, "output", outputs[i].size(), size_, kRank);
     RequireOurs(kOp, "output", outputs[i]);
     for (const at::Tensor& output : outputs[i]) RequireType(kOp, "output", output, inputs[i]);
     RequireElements(kOp, "output[" + std::to_string(rank_) + "]", outputs[i][rank_],
                     inputs[i].numel(), "as the input of this rank");
   }
-  ++issued_;
-  return Kept(transport_->AllGather(outputs, inputs, Limit(opts.timeout)));
+  const auto call = Begin("all_gather(" + Text(outputs) + ")", opts.timeout, opts.asyncOp);
+  return Issue(call, true, [&] { return transport_->AllGather(call, outputs, inputs); });
 }
 
 WorkPtr XlaBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                         const c10d::AllgatherOptions& opts) {
   // Here by rank, then by input.
-  RequireCount("allgather_coalesced", "output", outputs.size(), size_);
+  RequireCount("all_gather_coalesced", "output", outputs.size(), size_, kRank);
   std::vector<Tensors> by_input(inputs.size());
   for (const Tensors& of_rank : outputs) {
-    if (of_rank.size() != inputs.size()) {
-      Wrong("D3", "allgather_coalesced", "output", std::to_string(of_rank.size()) + " tensors",
-            "one for each of " + std::to_string(inputs.size()) + " inputs", "Pass as many");
-    }
+    RequireCount("all_gather_coalesced", "output", of_rank.size(), inputs.size(), "input");
     for (size_t i = 0; i < inputs.size(); ++i) by_input[i].push_back(of_rank[i]);
   }
   return allgather(by_input, inputs, opts);
@@ -199,20 +308,10 @@ WorkPtr XlaBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& 
 
 WorkPtr XlaBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                     const c10d::AllgatherOptions& opts) {
-  constexpr const char* kOp = "allgather_into_tensor";
-  RequireOurs(kOp, "input", inputs);
-  RequireOurs(kOp, "output", outputs);
-  if (outputs.size() != inputs.size()) {
-    Wrong("D3", kOp, "output", std::to_string(outputs.size()) + " tensors",
-          "one for each of " + std::to_string(inputs.size()) + " inputs", "Pass as many");
-  }
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    RequireType(kOp, "output", outputs[i], inputs[i]);
-    RequireElements(kOp, "output", outputs[i], inputs[i].numel() * size_,
-                    std::to_string(size_) + " times the input's");
-  }
-  ++issued_;
-  return Kept(transport_->AllGatherInto(outputs, inputs, Limit(opts.timeout)));
+  RequireWhole("all_gather_into_tensor", "output", outputs, inputs, size_);
+  const auto call =
+      Begin("all_gather_into_tensor(" + Text(inputs) + ")", opts.timeout, opts.asyncOp);
+  return Issue(call, true, [&] { return transport_->AllGatherInto(call, outputs, inputs); });
 }
 
 WorkPtr XlaBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -224,85 +323,57 @@ WorkPtr XlaBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
 
 WorkPtr XlaBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
                            const c10d::GatherOptions& opts) {
-  constexpr const char* kOp = "gather";
-  RequireOurs(kOp, "input", inputs);
-  const at::Tensor& input = Only(kOp, "input", inputs);
-  RequireRank(kOp, "dst", opts.rootRank, size_);
-  Tensors of_root;
-  if (rank_ == opts.rootRank) {
-    of_root = Only(kOp, "output", outputs);
-    RequireCount(kOp, "output", of_root.size(), size_);
-    RequireOurs(kOp, "output", of_root);
-    for (const at::Tensor& output : of_root) {
-      RequireType(kOp, "output", output, input);
-      RequireElements(kOp, "output", output, input.numel(), "as the input");
-    }
-  } else if (!outputs.empty() && !outputs[0].empty()) {
-    Wrong("D3", kOp, "output", "a list", "empty but on the rank dst", "Pass None here");
-  }
-  ++issued_;
-  return Kept(
-      transport_->Gather(of_root, input, static_cast<int>(opts.rootRank), Limit(opts.timeout)));
+  RequireOurs("gather", "input", inputs);
+  const at::Tensor& input = Only("gather", "input", inputs);
+  RequireRank("gather", "dst", opts.rootRank, size_);
+  const Tensors list = OfRoot("gather", "output", outputs, input, rank_ == opts.rootRank, size_);
+  const auto call = Begin("gather(" + ShapeText(input) + ", dst " + RankText(opts.rootRank) + ")",
+                          opts.timeout, opts.asyncOp);
+  const int root = static_cast<int>(opts.rootRank);
+  return Issue(call, true, [&] { return transport_->Gather(call, list, input, root); });
 }
 
 WorkPtr XlaBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                             const c10d::ScatterOptions& opts) {
-  constexpr const char* kOp = "scatter";
-  RequireOurs(kOp, "output", outputs);
-  const at::Tensor& output = Only(kOp, "output", outputs);
-  RequireRank(kOp, "src", opts.rootRank, size_);
-  Tensors of_root;
-  if (rank_ == opts.rootRank) {
-    of_root = Only(kOp, "input", inputs);
-    RequireCount(kOp, "input", of_root.size(), size_);
-    RequireOurs(kOp, "input", of_root);
-    for (const at::Tensor& input : of_root) {
-      RequireType(kOp, "input", input, output);
-      RequireElements(kOp, "input", input, output.numel(), "as the output");
-    }
-  } else if (!inputs.empty() && !inputs[0].empty()) {
-    Wrong("D3", kOp, "input", "a list", "empty but on the rank src", "Pass None here");
-  }
-  ++issued_;
-  return Kept(
-      transport_->Scatter(output, of_root, static_cast<int>(opts.rootRank), Limit(opts.timeout)));
+  RequireOurs("scatter", "output", outputs);
+  const at::Tensor& output = Only("scatter", "output", outputs);
+  RequireRank("scatter", "src", opts.rootRank, size_);
+  const Tensors list = OfRoot("scatter", "input", inputs, output, rank_ == opts.rootRank, size_);
+  const auto call = Begin("scatter(" + ShapeText(output) + ", src " + RankText(opts.rootRank) + ")",
+                          opts.timeout, opts.asyncOp);
+  const int root = static_cast<int>(opts.rootRank);
+  return Issue(call, true, [&] { return transport_->Scatter(call, output, list, root); });
 }
 
 WorkPtr XlaBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                    const c10d::ReduceScatterOptions& opts) {
   constexpr const char* kOp = "reduce_scatter";
   RequireOurs(kOp, "output", outputs);
-  if (outputs.size() != inputs.size()) {
-    Wrong("D3", kOp, "input", std::to_string(inputs.size()) + " lists",
-          "a list for each of " + std::to_string(outputs.size()) + " outputs", "Pass as many");
-  }
+  RequireCount(kOp, "input", inputs.size(), outputs.size(), "output");
   for (size_t i = 0; i < outputs.size(); ++i) {
-    RequireCount(kOp, "input", inputs[i].size(), size_);
+    RequireCount(kOp, "input", inputs[i].size(), size_, kRank);
     RequireOurs(kOp, "input", inputs[i]);
     for (const at::Tensor& input : inputs[i]) RequireType(kOp, "input", input, outputs[i]);
     RequireElements(kOp, "output", outputs[i], inputs[i][rank_].numel(),
                     "as the input for this rank");
   }
-  ++issued_;
-  return Kept(transport_->ReduceScatter(outputs, inputs, opts.reduceOp, Limit(opts.timeout)));
+  RequireReduction(kOp, outputs, opts.reduceOp);
+  const auto call = Begin("reduce_scatter(" + Text(inputs) + ", " + TextOf(opts.reduceOp) + ")",
+                          opts.timeout, opts.asyncOp);
+  return Issue(call, true,
+               [&] { return transport_->ReduceScatter(call, outputs, inputs, opts.reduceOp); });
 }
 
 WorkPtr XlaBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                     const c10d::ReduceScatterOptions& opts) {
   constexpr const char* kOp = "reduce_scatter_tensor";
-  RequireOurs(kOp, "input", inputs);
-  RequireOurs(kOp, "output", outputs);
-  if (outputs.size() != inputs.size()) {
-    Wrong("D3", kOp, "output", std::to_string(outputs.size()) + " tensors",
-          "one for each of " + std::to_string(inputs.size()) + " inputs", "Pass as many");
-  }
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    RequireType(kOp, "output", outputs[i], inputs[i]);
-    RequireElements(kOp, "input", inputs[i], outputs[i].numel() * size_,
-                    std::to_string(size_) + " times the output's");
-  }
-  ++issued_;
-  return Kept(transport_->ReduceScatterInto(outputs, inputs, opts.reduceOp, Limit(opts.timeout)));
+  RequireWhole(kOp, "input", inputs, outputs, size_);
+  RequireReduction(kOp, outputs, opts.reduceOp);
+  const auto call =
+      Begin("reduce_scatter_tensor(" + Text(outputs) + ", " + TextOf(opts.reduceOp) + ")",
+            opts.timeout, opts.asyncOp);
+  return Issue(call, true,
+               [&] { return transport_->ReduceScatterInto(call, outputs, inputs, opts.reduceOp); });
 }
 
 WorkPtr XlaBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -316,62 +387,92 @@ WorkPtr XlaBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                   std::vector<int64_t>& output_splits,
                                   std::vector<int64_t>& input_splits,
                                   const c10d::AllToAllOptions& opts) {
-  constexpr const char* kOp = "alltoall_base";
+  constexpr const char* kOp = "all_to_all_single";
   RequireOurs(kOp, "output", output);
   RequireOurs(kOp, "input", input);
   RequireType(kOp, "output", output, input);
   RequireSplits(kOp, "output", output_splits, output, size_);
   RequireSplits(kOp, "input", input_splits, input, size_);
-  ++issued_;
   if (output_splits.empty() && input_splits.empty()) {
     RequireElements(kOp, "output", output, input.numel(), "as the input");
-    return Kept(transport_->AllToAllSingle(output, input, {}, {}, Limit(opts.timeout)));
+    const auto call =
+        Begin("all_to_all_single(" + ShapeText(input) + ")", opts.timeout, opts.asyncOp);
+    return Issue(call, true,
+                 [&] { return transport_->AllToAllSingle(call, output, input, {}, {}); });
   }
-  // Whether sizes are told is a matter of each rank; the others may tell theirs.
-  return Kept(transport_->AllToAllSingle(
-      output, input, output_splits.empty() ? Even(output, size_) : output_splits,
-      input_splits.empty() ? Even(input, size_) : input_splits, Limit(opts.timeout)));
+  if (output.sizes().slice(1) != input.sizes().slice(1)) {
+    Wrong("D4", kOp, "output", ShapeText(output),
+          "of rows as those of the input, " + RowText(input), "Allocate it with that shape");
+  }
+  const auto call = Begin("all_to_all_single(rows of " + RowText(input) + ", split sizes)",
+                          opts.timeout, opts.asyncOp);
+  call->meets = true;
+  call->sent = input_splits.empty() ? Even(input, size_) : input_splits;
+  call->received = output_splits.empty() ? Even(output, size_) : output_splits;
+  return Issue(call, true, [&] {
+    return transport_->AllToAllSingle(call, output, input, call->received, call->sent);
+  });
 }
 
 WorkPtr XlaBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
-  constexpr const char* kOp = "alltoall";
-  RequireCount(kOp, "output", outputs.size(), size_);
-  RequireCount(kOp, "input", inputs.size(), size_);
+  constexpr const char* kOp = "all_to_all";
+  RequireCount(kOp, "output", outputs.size(), size_, kRank);
+  RequireCount(kOp, "input", inputs.size(), size_, kRank);
   RequireOurs(kOp, "output", outputs);
   RequireOurs(kOp, "input", inputs);
   for (const at::Tensor& x : outputs) RequireType(kOp, "output", x, inputs[0]);
   for (const at::Tensor& x : inputs) RequireType(kOp, "input", x, inputs[0]);
   RequireElements(kOp, "output[" + std::to_string(rank_) + "]", outputs[rank_],
                   inputs[rank_].numel(), "as what this rank sends to itself");
-  ++issued_;
-  return Kept(transport_->AllToAll(outputs, inputs, Limit(opts.timeout)));
+  const auto call = Begin("all_to_all(" + DtypeText(inputs[0]) + ")", opts.timeout, opts.asyncOp);
+  call->meets = true;
+  call->sent = Elements(inputs);
+  call->received = Elements(outputs);
+  return Issue(call, true, [&] { return transport_->AllToAll(call, outputs, inputs); });
 }
 
 WorkPtr XlaBackend::send(Tensors& tensors, int to, int tag) {
   RequireOurs("send", "tensor", tensors);
+  const at::Tensor& x = Only("send", "tensor", tensors);
   RequireRank("send", "dst", to, size_);
-  return Kept(transport_->Send(Only("send", "tensor", tensors), to, tag, options_->timeout));
+  RequireTag("send", tag);
+  const auto call =
+      Begin("send(" + ShapeText(x) + ", dst " + RankText(to) + ", tag " + std::to_string(tag) + ")",
+            options_->timeout, true);
+  call->part = ShapeText(x);
+  return Issue(call, false, [&] { return transport_->Send(call, x, to, tag); });
 }
 
 WorkPtr XlaBackend::recv(Tensors& tensors, int from, int tag) {
-  RequireOurs("recv", "tensor", tensors);
   RequireRank("recv", "src", from, size_);
-  return Kept(transport_->Recv(Only("recv", "tensor", tensors), from, tag, options_->timeout));
+  return Receive(tensors, from, tag);
 }
 
 WorkPtr XlaBackend::recvAnysource(Tensors& tensors, int tag) {
+  return Receive(tensors, kAnySource, tag);
+}
+
+WorkPtr XlaBackend::Receive(const Tensors& tensors, int from, int tag) {
   RequireOurs("recv", "tensor", tensors);
-  return Kept(transport_->RecvAnySource(Only("recv", "tensor", tensors), tag, options_->timeout));
+  const at::Tensor& x = Only("recv", "tensor", tensors);
+  RequireTag("recv", tag);
+  const std::string source = from == kAnySource ? "any rank" : RankText(from);
+  const auto call =
+      Begin("recv(" + ShapeText(x) + ", src " + source + ", tag " + std::to_string(tag) + ")",
+            options_->timeout, true);
+  call->part = ShapeText(x);
+  return Issue(call, false, [&] { return transport_->Recv(call, x, from, tag); });
 }
 
 WorkPtr XlaBackend::barrier(const c10d::BarrierOptions& opts) {
-  ++issued_;
-  return Kept(transport_->Barrier(Limit(opts.timeout)));
+  const auto call = Begin("barrier()", opts.timeout, opts.asyncOp);
+  call->meets = true;
+  return Issue(call, true, [&] { return transport_->Barrier(call); });
 }
 
+// All that do not come are named, whether asked to or not.
 void XlaBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool) {
-  ++issued_;
-  transport_->Barrier(Limit(opts.timeout))->wait(Limit(opts.timeout));
+  barrier(opts)->wait(kNoTimeout);
 }
 
 }  // namespace xla_cc

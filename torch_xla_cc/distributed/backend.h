@@ -14,6 +14,7 @@ namespace xla_cc {
 class XlaBackend final : public c10d::Backend {
  public:
   XlaBackend(std::unique_ptr<Transport> transport, Timeout timeout);
+  ~XlaBackend() override;
 
   const std::string getBackendName() const override { return "xla_cc"; }
   void setTimeout(std::chrono::milliseconds timeout) override;
@@ -59,11 +60,13 @@ class XlaBackend final : public c10d::Backend {
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
  private:
-  // A call's own timeout, or the group's.
-  Timeout Limit(Timeout of_call) const;
-
-  // The Work of a call, kept while calls are coalesced.
-  WorkPtr Kept(WorkPtr work);
+  // A call that begins here, as the ranks shall know it.
+  CallPtr Begin(std::string what, Timeout timeout, bool async) const;
+  // Gives it to the transport, and keeps its Work while calls are coalesced.
+  template <class Start>
+  WorkPtr Issue(const CallPtr& call, bool collective, const Start& start);
+  WorkPtr Receive(const Tensors& tensors, int from, int tag);
+  std::string RankText(int64_t rank) const;
 
   std::unique_ptr<Transport> transport_;
   c10::intrusive_ptr<Options> options_;

@@ -5,28 +5,69 @@
 #include "torch_xla_cc/distributed/graph_transport.h"
 #include "torch_xla_cc/distributed/host_transport.h"
 #include "torch_xla_cc/distributed/kernels.h"
+#include "torch_xla_cc/distributed/recorder.h"
 
 namespace xla_cc {
 
 void BindDistributed(py::module_& m) {
   m.def("register_kernels", &RegisterKernels);
-  m.def("graph_backend",
-        [](std::string name, std::vector<int64_t> members, int64_t world_size, int rank,
+  // With a group of gloo, of the same ranks, where ranks are processes, and the check between them.
+  m.def("process_backend",
+        [](c10::intrusive_ptr<c10d::Backend> gloo, const c10::intrusive_ptr<c10d::Store>& store,
+           int check, bool in_graph, Group group,
            int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
-          Group group{std::move(name), std::move(members), world_size, rank};
-          return c10::make_intrusive<XlaBackend>(std::make_unique<GraphTransport>(std::move(group)),
-                                                 Timeout(timeout_ms));
+          auto host = std::make_unique<HostTransport>(group, std::move(gloo), store,
+                                                      static_cast<CheckMode>(check));
+          std::unique_ptr<Transport> transport = std::move(host);
+          if (in_graph) {
+            transport = std::make_unique<GraphTransport>(
+                std::move(group),
+                std::unique_ptr<HostTransport>(static_cast<HostTransport*>(transport.release())));
+          }
+          return c10::make_intrusive<XlaBackend>(std::move(transport), Timeout(timeout_ms));
         });
-  m.def("host_backend",
-        [](c10::intrusive_ptr<c10d::Backend> gloo, std::string name, std::vector<int64_t> members,
-           int64_t world_size, int rank, int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
-          Group group{std::move(name), std::move(members), world_size, rank};
-          return c10::make_intrusive<XlaBackend>(
-              std::make_unique<HostTransport>(std::move(group), std::move(gloo)),
-              Timeout(timeout_ms));
-        });
+  m.def("thread_backend", [](Group group, int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
+    return c10::make_intrusive<XlaBackend>(
+        std::make_unique<GraphTransport>(std::move(group), nullptr), Timeout(timeout_ms));
+  });
+  py::class_<Group>(m, "Group")
+      .def(py::init(
+          [](std::string name, std::vector<int64_t> members, int64_t world_size, int rank) {
+            return Group{std::move(name), std::move(members), world_size, rank};
+          }));
+  m.def("recorded_calls", [](int64_t rank) {
+    py::list list;
+    for (const CallPtr& call : Recorder::Get().Of(rank)) {
+      const Said said = SaidOf(*call);
+      py::dict entry;
+      entry["group"] = call->group;
+      entry["number"] = call->number;
+      entry["call"] = said.what;
+      entry["site"] = said.site;
+      entry["state"] = StateName(call->state);
+      entry["issued"] = static_cast<double>(call->issued_us) / 1e6;
+      entry["ended"] = static_cast<double>(call->ended_us) / 1e6;
+      list.append(entry);
+    }
+    return list;
+  });
+  m.def("record_calls", [](size_t capacity) { Recorder::Get().SetCapacity(capacity); });
+  m.def("set_dumper", [](py::function function) {
+    auto* dumper = new py::function(std::move(function));  // for good: any thread may call it
+    Recorder::Get().SetDumper([dumper](int64_t rank, const std::string& why) {
+      const py::gil_scoped_acquire locked;
+      try {
+        (*dumper)(rank, why);
+      } catch (py::error_already_set& error) {
+        error.discard_as_unraisable("torch_xla_cc's flight recorder");
+      }
+    });
+  });
   m.def("set_in_graph", [](bool value) { return std::exchange(InGraph(), value); });
-  m.def("board_clear", [] { Board::Get().Clear(); });
+  m.def("board_clear", [] {
+    Board::Get().Clear();
+    Recorder::Get().Clear();
+  });
   m.def("board_stop", [](const std::string& why) { Board::Get().Stop(why); });
 }
 

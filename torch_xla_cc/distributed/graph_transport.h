@@ -1,7 +1,10 @@
 // Collectives of a group as nodes in torch_xla's graph: on devices whose ranks meet in XLA.
 #pragma once
 
+#include <memory>
+
 #include "lowering/collective.h"
+#include "torch_xla_cc/distributed/host_transport.h"
 #include "torch_xla_cc/distributed/transport.h"
 
 namespace xla_cc {
@@ -11,42 +14,53 @@ bool& InGraph();
 
 class GraphTransport final : public Transport {
  public:
-  explicit GraphTransport(Group group);
+  // Where ranks are processes, what would make a program of its own for each of them goes `beside`
+  // the graph, through the host. Threads need none.
+  GraphTransport(Group group, std::unique_ptr<HostTransport> beside);
 
+  void Announce(const CallPtr& call) override;
+  void Forget() override;
   void Hold() override { holds_ = true; }
   void Release() override;
 
-  WorkPtr AllReduce(const Tensors& xs, const c10d::ReduceOp& op, Timeout timeout) override;
-  WorkPtr Broadcast(const Tensors& xs, int root, Timeout timeout) override;
-  WorkPtr Reduce(const Tensors& xs, const c10d::ReduceOp& op, int root, Timeout timeout) override;
-  WorkPtr AllGather(const std::vector<Tensors>& outputs, const Tensors& inputs,
-                    Timeout timeout) override;
-  WorkPtr AllGatherInto(const Tensors& outputs, const Tensors& inputs, Timeout timeout) override;
-  WorkPtr Gather(const Tensors& outputs, const at::Tensor& input, int root,
-                 Timeout timeout) override;
-  WorkPtr Scatter(const at::Tensor& output, const Tensors& inputs, int root,
-                  Timeout timeout) override;
-  WorkPtr ReduceScatter(const Tensors& outputs, const std::vector<Tensors>& inputs,
-                        const c10d::ReduceOp& op, Timeout timeout) override;
-  WorkPtr ReduceScatterInto(const Tensors& outputs, const Tensors& inputs, const c10d::ReduceOp& op,
-                            Timeout timeout) override;
-  WorkPtr AllToAll(const Tensors& outputs, const Tensors& inputs, Timeout timeout) override;
-  WorkPtr AllToAllSingle(const at::Tensor& output, const at::Tensor& input,
+  WorkPtr AllReduce(const CallPtr& call, const Tensors& xs, const c10d::ReduceOp& op) override;
+  WorkPtr Broadcast(const CallPtr& call, const Tensors& xs, int root) override;
+  WorkPtr Reduce(const CallPtr& call, const Tensors& xs, const c10d::ReduceOp& op,
+                 int root) override;
+  WorkPtr AllGather(const CallPtr& call, const std::vector<Tensors>& outputs,
+                    const Tensors& inputs) override;
+  WorkPtr AllGatherInto(const CallPtr& call, const Tensors& outputs,
+                        const Tensors& inputs) override;
+  WorkPtr Gather(const CallPtr& call, const Tensors& outputs, const at::Tensor& input,
+                 int root) override;
+  WorkPtr Scatter(const CallPtr& call, const at::Tensor& output, const Tensors& inputs,
+                  int root) override;
+  WorkPtr ReduceScatter(const CallPtr& call, const Tensors& outputs,
+                        const std::vector<Tensors>& inputs, const c10d::ReduceOp& op) override;
+  WorkPtr ReduceScatterInto(const CallPtr& call, const Tensors& outputs, const Tensors& inputs,
+                            const c10d::ReduceOp& op) override;
+  WorkPtr AllToAll(const CallPtr& call, const Tensors& outputs, const Tensors& inputs) override;
+  WorkPtr AllToAllSingle(const CallPtr& call, const at::Tensor& output, const at::Tensor& input,
                          const std::vector<int64_t>& output_splits,
-                         const std::vector<int64_t>& input_splits, Timeout timeout) override;
-  WorkPtr Send(const at::Tensor& x, int to, int tag, Timeout timeout) override;
-  WorkPtr Recv(const at::Tensor& x, int from, int tag, Timeout timeout) override;
-  WorkPtr RecvAnySource(const at::Tensor& x, int tag, Timeout timeout) override;
-  WorkPtr Barrier(Timeout timeout) override;
+                         const std::vector<int64_t>& input_splits) override;
+  WorkPtr Send(const CallPtr& call, const at::Tensor& x, int to, int tag) override;
+  WorkPtr Recv(const CallPtr& call, const at::Tensor& x, int from, int tag) override;
+  WorkPtr Barrier(const CallPtr& call) override;
 
  private:
-  WorkPtr Done(Tensors outputs) const;
-  // What all ranks of the group have put in, after what is pending has run: they may wait for it.
-  std::vector<std::string> Exchange(const std::string& value, Timeout timeout);
+  // The nodes' results for a call that all ranks have in their graphs.
+  Tensors Issue(const CallPtr& call, const Collective& node, const Tensors& operands) const;
+  WorkPtr Done(const CallPtr& call, Tensors outputs) const;
+  // By rank of the world: what each member of the group has of it.
+  Sizes OfMembers(const std::vector<int64_t>& by_rank) const;
+  // This rank's parts, after a call of which all ranks know what each sends; dimension 0 of the
+  // result holds what came, one behind the other.
+  at::Tensor Exchanged(const CallPtr& call, const at::Tensor& input) const;
 
   Groups groups_;
+  Groups only_;  // this group, and ranks that are in none
+  std::unique_ptr<HostTransport> beside_;
   bool holds_ = false;
-  uint64_t exchanges_ = 0;
 };
 
 }  // namespace xla_cc

@@ -8,7 +8,7 @@
 #include "torch_xla_cc/arguments.h"
 #include "torch_xla_cc/distributed/host_memory.h"
 #include "torch_xla_cc/distributed/host_reduce.h"
-#include "torch_xla_cc/distributed/work.h"
+#include "torch_xla_cc/distributed/unlocked.h"
 
 namespace xla_cc {
 namespace {
@@ -35,301 +35,318 @@ Options With(Timeout timeout) {
   return options;
 }
 
-WorkPtr Then(std::vector<WorkPtr> parts, std::function<void()> finish, Tensors outputs) {
-  return c10::make_intrusive<HostWork>(std::move(parts), std::move(finish), std::move(outputs));
+int64_t BytesOf(const at::Tensor& x) { return x.numel() * static_cast<int64_t>(x.element_size()); }
+
+std::vector<int64_t> BytesOf(const Tensors& xs) {
+  std::vector<int64_t> sizes;
+  for (const at::Tensor& x : xs) sizes.push_back(BytesOf(x));
+  return sizes;
+}
+
+Tensors BytesOfEach(const Tensors& xs) {
+  Tensors bytes;
+  for (const at::Tensor& x : xs) bytes.push_back(Bytes(HostView(x)));
+  return bytes;
+}
+
+// Of parts one behind the other, the one for each tensor.
+void WriteParts(const Tensors& outputs, const at::Tensor& bytes) {
+  int64_t start = 0;
+  for (const at::Tensor& output : outputs) {
+    const int64_t size = BytesOf(output);
+    WriteFromHost(output, FromBytes(bytes.narrow(0, start, size), output));
+    start += size;
+  }
 }
 
 }  // namespace
 
-HostTransport::HostTransport(Group group, c10::intrusive_ptr<c10d::Backend> gloo)
-    : Transport(std::move(group)), gloo_(std::move(gloo)) {}
+HostTransport::HostTransport(Group group, c10::intrusive_ptr<c10d::Backend> gloo,
+                             const c10::intrusive_ptr<c10d::Store>& store, CheckMode mode)
+    : Transport(std::move(group)),
+      gloo_(std::move(gloo)),
+      check_(std::make_shared<StoreCheck>(this->group(), store, mode)) {}
 
-WorkPtr HostTransport::GatherBytes(const std::vector<int64_t>& sizes, const at::Tensor& own,
-                                   Tensors* parts, Timeout timeout) {
-  for (int64_t size : sizes) parts->push_back(HostBuffer({size}, at::kByte));
+HostTransport::~HostTransport() {
+  try {
+    health().ThrowIfBroken();
+  } catch (const std::exception&) {
+    // It would wait for calls that will not end.
+    (void)gloo_.release();
+  }
+}
+
+void HostTransport::Announce(const CallPtr&) {}  // in the line, before the call is given to gloo
+
+WorkPtr HostTransport::Run(const CallPtr& call, std::vector<Part> parts, Tensors outputs) {
+  Said said;
+  {
+    const py::gil_scoped_acquire locked;
+    said = SaidOf(*call);
+  }
+  const auto work = c10::make_intrusive<HostWork>(call, std::move(said), std::move(parts),
+                                                  std::move(outputs), check_, shared_health());
+  if (call->async) {
+    line_.Add([work] { work->Start(); });
+  } else {
+    Unlocked([&] { line_.RunOrAdd([work] { work->Start(); }); });
+  }
+  return work;
+}
+
+WorkPtr HostTransport::GatherBytes(Timeout timeout, const std::vector<int64_t>& sizes,
+                                   const at::Tensor& own, Tensors* parts) {
   const bool alike =
       std::all_of(sizes.begin(), sizes.end(), [&](int64_t n) { return n == sizes[0]; });
   if (alike) {
+    for (int64_t size : sizes) parts->push_back(HostBuffer({size}, at::kByte));
     std::vector<Tensors> outputs{*parts};
     Tensors inputs{own};
     return gloo_->allgather(outputs, inputs, With<c10d::AllgatherOptions>(timeout));
   }
   // gloo gathers one size only. Of several: everybody sends its own to everybody.
   std::vector<int64_t> sent(sizes.size(), own.numel());
-  std::vector<int64_t> received = sizes;
-  at::Tensor input = own.repeat({group().size()});
-  at::Tensor output = HostBuffer({Sum(sizes)}, at::kByte);
+  at::Tensor output;
+  WorkPtr work = ExchangeBytes(timeout, own.repeat({group().size()}), sent, sizes, &output);
   int64_t start = 0;
-  for (size_t i = 0; i < sizes.size(); start += sizes[i++]) {
-    (*parts)[i] = output.narrow(0, start, sizes[i]);
+  for (int64_t size : sizes) {
+    parts->push_back(output.narrow(0, start, size));
+    start += size;
   }
-  return gloo_->alltoall_base(output, input, received, sent, With<c10d::AllToAllOptions>(timeout));
+  return work;
 }
 
-WorkPtr HostTransport::ExchangeBytes(const at::Tensor& sent, std::vector<int64_t> sent_sizes,
-                                     std::vector<int64_t> received_sizes, at::Tensor* received,
-                                     Timeout timeout) {
+WorkPtr HostTransport::ExchangeBytes(Timeout timeout, const at::Tensor& sent,
+                                     std::vector<int64_t> sent_sizes,
+                                     std::vector<int64_t> received_sizes, at::Tensor* received) {
   *received = HostBuffer({Sum(received_sizes)}, at::kByte);
   at::Tensor input = sent;
   return gloo_->alltoall_base(*received, input, received_sizes, sent_sizes,
                               With<c10d::AllToAllOptions>(timeout));
 }
 
-WorkPtr HostTransport::AllReduce(const Tensors& xs, const c10d::ReduceOp& op, Timeout timeout) {
-  std::vector<WorkPtr> parts;
-  std::vector<std::function<void()>> finishes;
-  for (const at::Tensor& x : xs) {
-    if (const auto carried = CarriedByGloo(op, x.scalar_type())) {
-      Tensors values{Prepared(HostCopy(x), op)};
-      c10d::AllreduceOptions options = With<c10d::AllreduceOptions>(timeout);
-      options.reduceOp = *carried;
-      parts.push_back(gloo_->allreduce(values, options));
-      finishes.push_back([x, op, value = values[0], size = group().size()] {
-        WriteFromHost(x, Completed(value, op, x.scalar_type(), size));
-      });
-      continue;
-    }
-    const at::Tensor own = HostView(x);
-    auto all = std::make_shared<Tensors>();
-    const at::Tensor bytes = Bytes(own);
-    parts.push_back(GatherBytes(std::vector<int64_t>(group().size(), bytes.numel()), bytes,
-                                all.get(), timeout));
-    finishes.push_back([x, op, own, all] {
-      Tensors values;
-      for (const at::Tensor& part : *all) values.push_back(FromBytes(part, own));
-      WriteFromHost(x, ReducedHere(values, op));
-    });
+HostWork::Part HostTransport::Reduction(const CallPtr& call, const at::Tensor& x,
+                                        const c10d::ReduceOp& op, bool write) {
+  if (const auto carried = CarriedByGloo(op, x.scalar_type())) {
+    const at::Tensor value = Prepared(HostCopy(x), op);
+    const auto start = [this, call, value, kind = *carried] {
+      Tensors values{value};
+      c10d::AllreduceOptions options = With<c10d::AllreduceOptions>(call->timeout);
+      options.reduceOp = kind;
+      return gloo_->allreduce(values, options);
+    };
+    const auto finish = [x, op, value, write, size = group().size()] {
+      if (write) WriteFromHost(x, Completed(value, op, x.scalar_type(), size));
+    };
+    return {start, finish};
   }
-  return Then(
-      std::move(parts),
-      [finishes] {
-        for (const auto& finish : finishes) finish();
-      },
-      xs);
+  const at::Tensor own = HostView(x);
+  const auto all = std::make_shared<Tensors>();
+  const auto start = [this, call, bytes = Bytes(own), all] {
+    const std::vector<int64_t> sizes(group().size(), bytes.numel());
+    return GatherBytes(call->timeout, sizes, bytes, all.get());
+  };
+  const auto finish = [x, op, own, all, write] {
+    if (!write) return;
+    Tensors values;
+    for (const at::Tensor& part : *all) values.push_back(FromBytes(part, own));
+    WriteFromHost(x, ReducedHere(values, op));
+  };
+  return {start, finish};
 }
 
-WorkPtr HostTransport::Broadcast(const Tensors& xs, int root, Timeout timeout) {
-  std::vector<WorkPtr> parts;
-  Tensors values;
-  for (const at::Tensor& x : xs) {
-    values.push_back(group().rank == root ? HostView(x) : HostBuffer(x.sizes(), x.scalar_type()));
-    Tensors bytes{Bytes(values.back())};
-    c10d::BroadcastOptions options = With<c10d::BroadcastOptions>(timeout);
-    options.rootRank = root;
-    parts.push_back(gloo_->broadcast(bytes, options));
-  }
-  return Then(
-      std::move(parts),
-      [xs, values, write = group().rank != root] {
-        for (size_t i = 0; i < xs.size() && write; ++i) WriteFromHost(xs[i], values[i]);
-      },
-      xs);
+WorkPtr HostTransport::AllReduce(const CallPtr& call, const Tensors& xs, const c10d::ReduceOp& op) {
+  std::vector<Part> parts;
+  for (const at::Tensor& x : xs) parts.push_back(Reduction(call, x, op, true));
+  return Run(call, std::move(parts), xs);
 }
 
-WorkPtr HostTransport::Reduce(const Tensors& xs, const c10d::ReduceOp& op, int root,
-                              Timeout timeout) {
+WorkPtr HostTransport::Reduce(const CallPtr& call, const Tensors& xs, const c10d::ReduceOp& op,
+                              int root) {
   // What others than the root get is dropped: it is what all have in an all_reduce.
-  if (group().rank == root) return AllReduce(xs, op, timeout);
-  Tensors copies;
-  for (const at::Tensor& x : xs) copies.push_back(x.clone());
-  return AllReduce(copies, op, timeout);
+  std::vector<Part> parts;
+  for (const at::Tensor& x : xs) parts.push_back(Reduction(call, x, op, group().rank == root));
+  return Run(call, std::move(parts), xs);
 }
 
-WorkPtr HostTransport::AllGather(const std::vector<Tensors>& outputs, const Tensors& inputs,
-                                 Timeout timeout) {
-  std::vector<WorkPtr> parts;
-  auto gathered = std::make_shared<std::vector<Tensors>>(inputs.size());
+WorkPtr HostTransport::Broadcast(const CallPtr& call, const Tensors& xs, int root) {
+  std::vector<Part> parts;
+  for (const at::Tensor& x : xs) {
+    const bool write = group().rank != root;
+    const at::Tensor value = write ? HostBuffer(x.sizes(), x.scalar_type()) : HostView(x);
+    const auto start = [this, call, value, root] {
+      Tensors bytes{Bytes(value)};
+      c10d::BroadcastOptions options = With<c10d::BroadcastOptions>(call->timeout);
+      options.rootRank = root;
+      return gloo_->broadcast(bytes, options);
+    };
+    parts.push_back({start, [x, value, write] {
+                       if (write) WriteFromHost(x, value);
+                     }});
+  }
+  return Run(call, std::move(parts), xs);
+}
+
+WorkPtr HostTransport::AllGather(const CallPtr& call, const std::vector<Tensors>& outputs,
+                                 const Tensors& inputs) {
+  std::vector<Part> parts;
   Tensors all;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    std::vector<int64_t> sizes;
-    for (const at::Tensor& output : outputs[i]) {
-      sizes.push_back(output.numel() * static_cast<int64_t>(output.element_size()));
-      all.push_back(output);
-    }
-    parts.push_back(GatherBytes(sizes, Bytes(HostView(inputs[i])), &(*gathered)[i], timeout));
+    all.insert(all.end(), outputs[i].begin(), outputs[i].end());
+    const auto gathered = std::make_shared<Tensors>();
+    const auto start = [this, call, sizes = BytesOf(outputs[i]), bytes = Bytes(HostView(inputs[i])),
+                        gathered] {
+      return GatherBytes(call->timeout, sizes, bytes, gathered.get());
+    };
+    parts.push_back({start, [list = outputs[i], gathered] {
+                       for (size_t rank = 0; rank < list.size(); ++rank) {
+                         WriteFromHost(list[rank], FromBytes((*gathered)[rank], list[rank]));
+                       }
+                     }});
   }
-  return Then(
-      std::move(parts),
-      [outputs, gathered] {
-        for (size_t i = 0; i < outputs.size(); ++i) {
-          for (size_t rank = 0; rank < outputs[i].size(); ++rank) {
-            const at::Tensor& output = outputs[i][rank];
-            WriteFromHost(output, FromBytes((*gathered)[i][rank], output));
-          }
-        }
-      },
-      all);
+  return Run(call, std::move(parts), std::move(all));
 }
 
-WorkPtr HostTransport::AllGatherInto(const Tensors& outputs, const Tensors& inputs,
-                                     Timeout timeout) {
-  std::vector<WorkPtr> parts;
-  Tensors values;
+WorkPtr HostTransport::AllGatherInto(const CallPtr& call, const Tensors& outputs,
+                                     const Tensors& inputs) {
+  std::vector<Part> parts;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    values.push_back(HostBuffer({outputs[i].numel()}, outputs[i].scalar_type()));
-    at::Tensor output = Bytes(values[i]);
-    at::Tensor input = Bytes(HostView(inputs[i]));
-    parts.push_back(gloo_->_allgather_base(output, input, With<c10d::AllgatherOptions>(timeout)));
+    const at::Tensor value = HostBuffer({outputs[i].numel()}, outputs[i].scalar_type());
+    const auto start = [this, call, value, bytes = Bytes(HostView(inputs[i]))] {
+      at::Tensor output = Bytes(value);
+      at::Tensor input = bytes;
+      return gloo_->_allgather_base(output, input, With<c10d::AllgatherOptions>(call->timeout));
+    };
+    parts.push_back({start, [x = outputs[i], value] { WriteFromHost(x, value); }});
   }
-  return Then(
-      std::move(parts),
-      [outputs, values] {
-        for (size_t i = 0; i < outputs.size(); ++i) WriteFromHost(outputs[i], values[i]);
-      },
-      outputs);
+  return Run(call, std::move(parts), outputs);
 }
 
-WorkPtr HostTransport::Gather(const Tensors& outputs, const at::Tensor& input, int root,
-                              Timeout timeout) {
-  Tensors own{Bytes(HostView(input))};
-  std::vector<Tensors> parts;
-  if (group().rank == root) {
-    parts.emplace_back();
-    for (int i = 0; i < group().size(); ++i) {
-      parts[0].push_back(HostBuffer({own[0].numel()}, at::kByte));
+WorkPtr HostTransport::Gather(const CallPtr& call, const Tensors& outputs, const at::Tensor& input,
+                              int root) {
+  const auto parts = std::make_shared<std::vector<Tensors>>();
+  const auto start = [this, call, bytes = Bytes(HostView(input)), root, parts] {
+    Tensors own{bytes};
+    if (group().rank == root) {
+      parts->emplace_back();
+      for (int i = 0; i < group().size(); ++i) {
+        parts->back().push_back(HostBuffer({bytes.numel()}, at::kByte));
+      }
     }
-  }
-  c10d::GatherOptions options = With<c10d::GatherOptions>(timeout);
-  options.rootRank = root;
-  WorkPtr work = gloo_->gather(parts, own, options);
-  return Then(
-      {std::move(work)},
-      [outputs, parts] {
-        for (size_t i = 0; i < outputs.size(); ++i) {
-          WriteFromHost(outputs[i], FromBytes(parts[0][i], outputs[i]));
-        }
-      },
-      outputs);
+    c10d::GatherOptions options = With<c10d::GatherOptions>(call->timeout);
+    options.rootRank = root;
+    return gloo_->gather(*parts, own, options);
+  };
+  const auto finish = [outputs, parts] {
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      WriteFromHost(outputs[i], FromBytes((*parts)[0][i], outputs[i]));
+    }
+  };
+  return Run(call, {{start, finish}}, outputs);
 }
 
-WorkPtr HostTransport::Scatter(const at::Tensor& output, const Tensors& inputs, int root,
-                               Timeout timeout) {
+WorkPtr HostTransport::Scatter(const CallPtr& call, const at::Tensor& output, const Tensors& inputs,
+                               int root) {
   const at::Tensor value = HostBuffer(output.sizes(), output.scalar_type());
-  Tensors outputs{Bytes(value)};
-  std::vector<Tensors> lists;
-  if (group().rank == root) {
-    lists.emplace_back();
-    for (const at::Tensor& input : inputs) lists[0].push_back(Bytes(HostView(input)));
-  }
-  c10d::ScatterOptions options = With<c10d::ScatterOptions>(timeout);
-  options.rootRank = root;
-  WorkPtr work = gloo_->scatter(outputs, lists, options);
-  return Then({std::move(work)}, [output, value] { WriteFromHost(output, value); }, {output});
+  const auto start = [this, call, value, list = BytesOfEach(inputs), root] {
+    Tensors outputs{Bytes(value)};
+    std::vector<Tensors> lists;
+    if (group().rank == root) lists.push_back(list);
+    c10d::ScatterOptions options = With<c10d::ScatterOptions>(call->timeout);
+    options.rootRank = root;
+    return gloo_->scatter(outputs, lists, options);
+  };
+  return Run(call, {{start, [output, value] { WriteFromHost(output, value); }}}, {output});
 }
 
-WorkPtr HostTransport::ReduceScatterBytes(const Tensors& outputs, const Tensors& bytes,
-                                          const std::vector<std::vector<int64_t>>& sizes,
-                                          const c10d::ReduceOp& op, Timeout timeout) {
-  std::vector<WorkPtr> parts;
-  auto received = std::make_shared<Tensors>(outputs.size());
+HostWork::Part HostTransport::ReduceParts(const CallPtr& call, const at::Tensor& output,
+                                          const at::Tensor& bytes,
+                                          const std::vector<int64_t>& sizes,
+                                          const c10d::ReduceOp& op) {
+  const auto received = std::make_shared<at::Tensor>();
+  const auto start = [this, call, bytes, sizes, received] {
+    const std::vector<int64_t> own(group().size(), sizes[group().rank]);
+    return ExchangeBytes(call->timeout, bytes, sizes, own, received.get());
+  };
+  const auto finish = [output, received, op, size = group().size()] {
+    if (output.numel() == 0) return;
+    Tensors values;
+    for (const at::Tensor& part : received->chunk(size)) {
+      values.push_back(FromBytes(part, output));
+    }
+    WriteFromHost(output, ReducedHere(values, op));
+  };
+  return {start, finish};
+}
+
+WorkPtr HostTransport::ReduceScatter(const CallPtr& call, const Tensors& outputs,
+                                     const std::vector<Tensors>& inputs, const c10d::ReduceOp& op) {
+  std::vector<Part> parts;
   for (size_t i = 0; i < outputs.size(); ++i) {
-    const std::vector<int64_t> own(group().size(), sizes[i][group().rank]);
-    parts.push_back(ExchangeBytes(bytes[i], sizes[i], own, &(*received)[i], timeout));
+    const at::Tensor joined = at::cat(BytesOfEach(inputs[i]));
+    parts.push_back(ReduceParts(call, outputs[i], joined, BytesOf(inputs[i]), op));
   }
-  return Then(
-      std::move(parts),
-      [outputs, received, op, size = group().size()] {
-        for (size_t i = 0; i < outputs.size(); ++i) {
-          if (outputs[i].numel() == 0) continue;
-          Tensors values;
-          for (const at::Tensor& part : (*received)[i].chunk(size)) {
-            values.push_back(FromBytes(part, outputs[i]));
-          }
-          WriteFromHost(outputs[i], ReducedHere(values, op));
-        }
-      },
-      outputs);
+  return Run(call, std::move(parts), outputs);
 }
 
-WorkPtr HostTransport::ReduceScatter(const Tensors& outputs, const std::vector<Tensors>& inputs,
-                                     const c10d::ReduceOp& op, Timeout timeout) {
-  Tensors joined;
-  std::vector<std::vector<int64_t>> sizes;
-  for (const Tensors& list : inputs) {
-    Tensors bytes;
-    sizes.emplace_back();
-    for (const at::Tensor& input : list) {
-      bytes.push_back(Bytes(HostView(input)));
-      sizes.back().push_back(bytes.back().numel());
-    }
-    joined.push_back(at::cat(bytes));
+WorkPtr HostTransport::ReduceScatterInto(const CallPtr& call, const Tensors& outputs,
+                                         const Tensors& inputs, const c10d::ReduceOp& op) {
+  std::vector<Part> parts;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const std::vector<int64_t> sizes(group().size(), BytesOf(outputs[i]));
+    parts.push_back(ReduceParts(call, outputs[i], Bytes(HostView(inputs[i])), sizes, op));
   }
-  return ReduceScatterBytes(outputs, joined, sizes, op, timeout);
+  return Run(call, std::move(parts), outputs);
 }
 
-WorkPtr HostTransport::ReduceScatterInto(const Tensors& outputs, const Tensors& inputs,
-                                         const c10d::ReduceOp& op, Timeout timeout) {
-  Tensors bytes;
-  std::vector<std::vector<int64_t>> sizes;
-  for (const at::Tensor& input : inputs) {
-    bytes.push_back(Bytes(HostView(input)));
-    sizes.emplace_back(group().size(), bytes.back().numel() / group().size());
-  }
-  return ReduceScatterBytes(outputs, bytes, sizes, op, timeout);
+WorkPtr HostTransport::AllToAll(const CallPtr& call, const Tensors& outputs,
+                                const Tensors& inputs) {
+  const auto received = std::make_shared<at::Tensor>();
+  const auto start = [this, call, joined = at::cat(BytesOfEach(inputs)), sent = BytesOf(inputs),
+                      sizes = BytesOf(outputs), received] {
+    return ExchangeBytes(call->timeout, joined, sent, sizes, received.get());
+  };
+  return Run(call, {{start, [outputs, received] { WriteParts(outputs, *received); }}}, outputs);
 }
 
-WorkPtr HostTransport::AllToAll(const Tensors& outputs, const Tensors& inputs, Timeout timeout) {
-  Tensors bytes;
-  std::vector<int64_t> sent;
-  std::vector<int64_t> sizes;
-  for (const at::Tensor& input : inputs) {
-    bytes.push_back(Bytes(HostView(input)));
-    sent.push_back(bytes.back().numel());
-  }
-  for (const at::Tensor& output : outputs) {
-    sizes.push_back(output.numel() * static_cast<int64_t>(output.element_size()));
-  }
-  auto received = std::make_shared<at::Tensor>();
-  WorkPtr work = ExchangeBytes(at::cat(bytes), sent, sizes, received.get(), timeout);
-  return Then(
-      {std::move(work)},
-      [outputs, received, sizes] {
-        int64_t start = 0;
-        for (size_t i = 0; i < outputs.size(); start += sizes[i++]) {
-          const at::Tensor part = received->narrow(0, start, sizes[i]);
-          WriteFromHost(outputs[i], FromBytes(part, outputs[i]));
-        }
-      },
-      outputs);
-}
-
-WorkPtr HostTransport::AllToAllSingle(const at::Tensor& output, const at::Tensor& input,
+WorkPtr HostTransport::AllToAllSingle(const CallPtr& call, const at::Tensor& output,
+                                      const at::Tensor& input,
                                       const std::vector<int64_t>& output_splits,
-                                      const std::vector<int64_t>& input_splits, Timeout timeout) {
-  const at::Tensor value = HostBuffer(output.sizes(), output.scalar_type());
-  at::Tensor received = Bytes(value);
-  at::Tensor sent = Bytes(HostView(input));
+                                      const std::vector<int64_t>& input_splits) {
   const auto in_bytes = [](const at::Tensor& x, std::vector<int64_t> splits) {
     const int64_t rows = x.dim() > 0 && x.size(0) > 0 ? x.size(0) : 1;
-    const int64_t row = x.numel() / rows * static_cast<int64_t>(x.element_size());
-    for (int64_t& split : splits) split *= row;
+    for (int64_t& split : splits) split *= BytesOf(x) / rows;
     return splits;
   };
-  std::vector<int64_t> received_sizes = in_bytes(output, output_splits);
-  std::vector<int64_t> sent_sizes = in_bytes(input, input_splits);
-  WorkPtr work = gloo_->alltoall_base(received, sent, received_sizes, sent_sizes,
-                                      With<c10d::AllToAllOptions>(timeout));
-  return Then({std::move(work)}, [output, value] { WriteFromHost(output, value); }, {output});
+  const at::Tensor value = HostBuffer(output.sizes(), output.scalar_type());
+  const auto start = [this, call, value, sent = Bytes(HostView(input)),
+                      received_sizes = in_bytes(output, output_splits),
+                      sent_sizes = in_bytes(input, input_splits)]() mutable {
+    at::Tensor received = Bytes(value);
+    return gloo_->alltoall_base(received, sent, received_sizes, sent_sizes,
+                                With<c10d::AllToAllOptions>(call->timeout));
+  };
+  return Run(call, {{start, [output, value] { WriteFromHost(output, value); }}}, {output});
 }
 
-WorkPtr HostTransport::Send(const at::Tensor& x, int to, int tag, Timeout) {
-  Tensors bytes{Bytes(HostView(x))};
-  return Then({gloo_->send(bytes, to, tag)}, [] {}, {x});
+WorkPtr HostTransport::Send(const CallPtr& call, const at::Tensor& x, int to, int tag) {
+  return c10::make_intrusive<HostSend>(Ends(call, to, tag), x, Bytes(HostView(x)), ++sent_[to]);
 }
 
-WorkPtr HostTransport::Recv(const at::Tensor& x, int from, int tag, Timeout) {
-  const at::Tensor value = HostBuffer(x.sizes(), x.scalar_type());
-  Tensors bytes{Bytes(value)};
-  WorkPtr work = from < 0 ? gloo_->recvAnysource(bytes, tag) : gloo_->recv(bytes, from, tag);
-  return Then({std::move(work)}, [x, value] { WriteFromHost(x, value); }, {x});
+WorkPtr HostTransport::Recv(const CallPtr& call, const at::Tensor& x, int from, int tag) {
+  return c10::make_intrusive<HostReceive>(Ends(call, from, tag), x);
 }
 
-WorkPtr HostTransport::RecvAnySource(const at::Tensor& x, int tag, Timeout timeout) {
-  return Recv(x, -1, tag, timeout);
+PointToPoint HostTransport::Ends(const CallPtr& call, int peer, int tag) {
+  const py::gil_scoped_acquire locked;
+  Said said = SaidOf(*call);
+  check_->Note(said);
+  return {group(), gloo_, check_, shared_health(), call, std::move(said), peer, tag};
 }
 
-WorkPtr HostTransport::Barrier(Timeout timeout) {
-  return gloo_->barrier(With<c10d::BarrierOptions>(timeout));
-}
+// All have come when the call has been compared.
+WorkPtr HostTransport::Barrier(const CallPtr& call) { return Run(call, {}, {}); }
+
+void HostTransport::Compare(const CallPtr& call) { Run(call, {}, {})->wait(kNoTimeout); }
 
 }  // namespace xla_cc

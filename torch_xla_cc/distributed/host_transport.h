@@ -2,52 +2,72 @@
 // not connect. gloo carries the bytes.
 #pragma once
 
+#include <map>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "torch_xla_cc/distributed/host_p2p.h"
+#include "torch_xla_cc/distributed/host_work.h"
+#include "torch_xla_cc/distributed/line.h"
 #include "torch_xla_cc/distributed/transport.h"
 
 namespace xla_cc {
 
 class HostTransport final : public Transport {
  public:
-  HostTransport(Group group, c10::intrusive_ptr<c10d::Backend> gloo);
+  HostTransport(Group group, c10::intrusive_ptr<c10d::Backend> gloo,
+                const c10::intrusive_ptr<c10d::Store>& store, CheckMode mode);
+  ~HostTransport() override;
 
-  WorkPtr AllReduce(const Tensors& xs, const c10d::ReduceOp& op, Timeout timeout) override;
-  WorkPtr Broadcast(const Tensors& xs, int root, Timeout timeout) override;
-  WorkPtr Reduce(const Tensors& xs, const c10d::ReduceOp& op, int root, Timeout timeout) override;
-  WorkPtr AllGather(const std::vector<Tensors>& outputs, const Tensors& inputs,
-                    Timeout timeout) override;
-  WorkPtr AllGatherInto(const Tensors& outputs, const Tensors& inputs, Timeout timeout) override;
-  WorkPtr Gather(const Tensors& outputs, const at::Tensor& input, int root,
-                 Timeout timeout) override;
-  WorkPtr Scatter(const at::Tensor& output, const Tensors& inputs, int root,
-                  Timeout timeout) override;
-  WorkPtr ReduceScatter(const Tensors& outputs, const std::vector<Tensors>& inputs,
-                        const c10d::ReduceOp& op, Timeout timeout) override;
-  WorkPtr ReduceScatterInto(const Tensors& outputs, const Tensors& inputs, const c10d::ReduceOp& op,
-                            Timeout timeout) override;
-  WorkPtr AllToAll(const Tensors& outputs, const Tensors& inputs, Timeout timeout) override;
-  WorkPtr AllToAllSingle(const at::Tensor& output, const at::Tensor& input,
+  // Waits until all ranks have come to a call that something else carries out.
+  void Compare(const CallPtr& call);
+
+  void Announce(const CallPtr& call) override;
+  WorkPtr AllReduce(const CallPtr& call, const Tensors& xs, const c10d::ReduceOp& op) override;
+  WorkPtr Broadcast(const CallPtr& call, const Tensors& xs, int root) override;
+  WorkPtr Reduce(const CallPtr& call, const Tensors& xs, const c10d::ReduceOp& op,
+                 int root) override;
+  WorkPtr AllGather(const CallPtr& call, const std::vector<Tensors>& outputs,
+                    const Tensors& inputs) override;
+  WorkPtr AllGatherInto(const CallPtr& call, const Tensors& outputs,
+                        const Tensors& inputs) override;
+  WorkPtr Gather(const CallPtr& call, const Tensors& outputs, const at::Tensor& input,
+                 int root) override;
+  WorkPtr Scatter(const CallPtr& call, const at::Tensor& output, const Tensors& inputs,
+                  int root) override;
+  WorkPtr ReduceScatter(const CallPtr& call, const Tensors& outputs,
+                        const std::vector<Tensors>& inputs, const c10d::ReduceOp& op) override;
+  WorkPtr ReduceScatterInto(const CallPtr& call, const Tensors& outputs, const Tensors& inputs,
+                            const c10d::ReduceOp& op) override;
+  WorkPtr AllToAll(const CallPtr& call, const Tensors& outputs, const Tensors& inputs) override;
+  WorkPtr AllToAllSingle(const CallPtr& call, const at::Tensor& output, const at::Tensor& input,
                          const std::vector<int64_t>& output_splits,
-                         const std::vector<int64_t>& input_splits, Timeout timeout) override;
-  WorkPtr Send(const at::Tensor& x, int to, int tag, Timeout timeout) override;
-  WorkPtr Recv(const at::Tensor& x, int from, int tag, Timeout timeout) override;
-  WorkPtr RecvAnySource(const at::Tensor& x, int tag, Timeout timeout) override;
-  WorkPtr Barrier(Timeout timeout) override;
+                         const std::vector<int64_t>& input_splits) override;
+  WorkPtr Send(const CallPtr& call, const at::Tensor& x, int to, int tag) override;
+  WorkPtr Recv(const CallPtr& call, const at::Tensor& x, int from, int tag) override;
+  WorkPtr Barrier(const CallPtr& call) override;
 
  private:
-  // Every rank's `own` bytes, which may be of several sizes.
-  WorkPtr GatherBytes(const std::vector<int64_t>& sizes, const at::Tensor& own, Tensors* parts,
-                      Timeout timeout);
+  using Part = HostWork::Part;
+
+  WorkPtr Run(const CallPtr& call, std::vector<Part> parts, Tensors outputs);
+  PointToPoint Ends(const CallPtr& call, int peer, int tag);
+  // One that gives `x` the reduction, if `write`.
+  Part Reduction(const CallPtr& call, const at::Tensor& x, const c10d::ReduceOp& op, bool write);
+  // Gathers every rank's `own` bytes, which may be of several sizes.
+  WorkPtr GatherBytes(Timeout timeout, const std::vector<int64_t>& sizes, const at::Tensor& own,
+                      Tensors* parts);
   // All ranks' parts for this rank, one behind the other.
-  WorkPtr ExchangeBytes(const at::Tensor& sent, std::vector<int64_t> sent_sizes,
-                        std::vector<int64_t> received_sizes, at::Tensor* received, Timeout timeout);
-  // Every rank's part for this rank, reduced: bytes[i] is cut into sizes[i] for the ranks.
-  WorkPtr ReduceScatterBytes(const Tensors& outputs, const Tensors& bytes,
-                             const std::vector<std::vector<int64_t>>& sizes,
-                             const c10d::ReduceOp& op, Timeout timeout);
+  WorkPtr ExchangeBytes(Timeout timeout, const at::Tensor& sent, std::vector<int64_t> sent_sizes,
+                        std::vector<int64_t> received_sizes, at::Tensor* received);
+  // Gives `output` every rank's part for this rank, reduced: `bytes` is cut into sizes for the
+  // ranks.
+  Part ReduceParts(const CallPtr& call, const at::Tensor& output, const at::Tensor& bytes,
+                   const std::vector<int64_t>& sizes, const c10d::ReduceOp& op);
 
   c10::intrusive_ptr<c10d::Backend> gloo_;
+  StoreCheckPtr check_;
+  std::map<int, uint32_t> sent_;  // messages, by the rank that they go to
+  Line line_;                     // destroyed first: its jobs use the others
 };
 
 }  // namespace xla_cc

@@ -44,4 +44,9 @@ std::string NameOf(const c10d::ReduceOp& op) {
   return kNames[std::min<size_t>(op.op_, 9)];
 }
 
+std::string TextOf(const c10d::ReduceOp& op) {
+  const double factor = ReductionOf(op).factor;
+  return NameOf(op) + (factor == 1.0 ? "" : " " + hlo::ToString(factor));
+}
+
 }  // namespace xla_cc

@@ -12,5 +12,7 @@ namespace xla_cc {
 Reduction ReductionOf(const c10d::ReduceOp& op);
 // "SUM", as in torch.distributed.ReduceOp.
 std::string NameOf(const c10d::ReduceOp& op);
+// The same, with the factor if there is one.
+std::string TextOf(const c10d::ReduceOp& op);
 
 }  // namespace xla_cc

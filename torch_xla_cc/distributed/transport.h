@@ -4,77 +4,101 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <chrono>
-#include <cstdint>
-#include <string>
+#include <exception>
+#include <memory>
+#include <mutex>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
+
+#include "torch_xla_cc/distributed/call.h"
 
 namespace xla_cc {
 
 using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-using Timeout = std::chrono::milliseconds;
 
-// The ranks of a group, and this rank's place among them.
-struct Group {
-  std::string name;              // what torch.distributed calls it
-  std::vector<int64_t> members;  // ranks of the world, by rank of the group
-  int64_t world_size = 0;
-  int rank = 0;  // of this process or thread, in the group
-  int size() const { return static_cast<int>(members.size()); }
+constexpr int kAnySource = -1;
+
+std::string DtypeText(const at::Tensor& x);  // float32
+std::string ShapeText(const at::Tensor& x);  // float32[2,3]
+
+// What has broken a group. It is of no use after that: its ranks no longer agree on what comes
+// next.
+class Health {
+ public:
+  explicit Health(int64_t rank) : rank_(rank) {}
+  // The first that breaks it has the recorder dump the last calls of this rank.
+  void Break(const std::exception_ptr& error);
+  void ThrowIfBroken();
+
+ private:
+  const int64_t rank_;
+  std::mutex mutex_;
+  std::exception_ptr error_;  // the first
 };
 
 // Roots and peers are ranks of the group. Tensors are on an XLA device; outputs are overwritten,
 // and may be views of one buffer. A method returns when the call is issued; the Work's wait() when
-// what reads the outputs next will see them.
+// what reads the outputs next will see them. What goes wrong between ranks is thrown by either, as
+// CollectiveMismatch or CollectiveTimeout.
 class Transport {
  public:
-  explicit Transport(Group group) : group_(std::move(group)) {}
+  explicit Transport(Group group)
+      : group_(std::move(group)), health_(std::make_shared<Health>(group_.own())) {}
   virtual ~Transport() = default;
   const Group& group() const { return group_; }
+  Health& health() { return *health_; }
+
+  // Before a call that this rank makes next, of which the other ranks hear.
+  virtual void Announce(const CallPtr& call) = 0;
+  // After a call has thrown: nothing of it shall run later.
+  virtual void Forget() {}
 
   // Between the two, calls need not be carried out yet.
   virtual void Hold() {}
   virtual void Release() {}
 
-  virtual WorkPtr AllReduce(const Tensors& xs, const c10d::ReduceOp& op, Timeout timeout) = 0;
-  virtual WorkPtr Broadcast(const Tensors& xs, int root, Timeout timeout) = 0;
+  virtual WorkPtr AllReduce(const CallPtr& call, const Tensors& xs, const c10d::ReduceOp& op) = 0;
+  virtual WorkPtr Broadcast(const CallPtr& call, const Tensors& xs, int root) = 0;
   // Only the root's tensors change.
-  virtual WorkPtr Reduce(const Tensors& xs, const c10d::ReduceOp& op, int root,
-                         Timeout timeout) = 0;
+  virtual WorkPtr Reduce(const CallPtr& call, const Tensors& xs, const c10d::ReduceOp& op,
+                         int root) = 0;
   // outputs[i][r] gets inputs[i] of rank r; the shapes may differ from rank to rank.
-  virtual WorkPtr AllGather(const std::vector<Tensors>& outputs, const Tensors& inputs,
-                            Timeout timeout) = 0;
+  virtual WorkPtr AllGather(const CallPtr& call, const std::vector<Tensors>& outputs,
+                            const Tensors& inputs) = 0;
   // outputs[i] gets inputs[i] of all ranks, one behind the other in memory.
-  virtual WorkPtr AllGatherInto(const Tensors& outputs, const Tensors& inputs, Timeout timeout) = 0;
+  virtual WorkPtr AllGatherInto(const CallPtr& call, const Tensors& outputs,
+                                const Tensors& inputs) = 0;
   // `outputs` is empty but on the root.
-  virtual WorkPtr Gather(const Tensors& outputs, const at::Tensor& input, int root,
-                         Timeout timeout) = 0;
+  virtual WorkPtr Gather(const CallPtr& call, const Tensors& outputs, const at::Tensor& input,
+                         int root) = 0;
   // `inputs` is empty but on the root.
-  virtual WorkPtr Scatter(const at::Tensor& output, const Tensors& inputs, int root,
-                          Timeout timeout) = 0;
+  virtual WorkPtr Scatter(const CallPtr& call, const at::Tensor& output, const Tensors& inputs,
+                          int root) = 0;
   // outputs[i] gets the reduction of inputs[i][own rank] of all ranks; sizes may differ by rank.
-  virtual WorkPtr ReduceScatter(const Tensors& outputs, const std::vector<Tensors>& inputs,
-                                const c10d::ReduceOp& op, Timeout timeout) = 0;
+  virtual WorkPtr ReduceScatter(const CallPtr& call, const Tensors& outputs,
+                                const std::vector<Tensors>& inputs, const c10d::ReduceOp& op) = 0;
   // inputs[i] is cut in as many parts as there are ranks, along memory.
-  virtual WorkPtr ReduceScatterInto(const Tensors& outputs, const Tensors& inputs,
-                                    const c10d::ReduceOp& op, Timeout timeout) = 0;
+  virtual WorkPtr ReduceScatterInto(const CallPtr& call, const Tensors& outputs,
+                                    const Tensors& inputs, const c10d::ReduceOp& op) = 0;
   // outputs[r] gets inputs[own rank] of rank r.
-  virtual WorkPtr AllToAll(const Tensors& outputs, const Tensors& inputs, Timeout timeout) = 0;
+  virtual WorkPtr AllToAll(const CallPtr& call, const Tensors& outputs, const Tensors& inputs) = 0;
   // The same for parts of dimension 0: splits in rows, one a rank.
-  virtual WorkPtr AllToAllSingle(const at::Tensor& output, const at::Tensor& input,
-                                 const std::vector<int64_t>& output_splits,
-                                 const std::vector<int64_t>& input_splits, Timeout timeout) = 0;
-  virtual WorkPtr Send(const at::Tensor& x, int to, int tag, Timeout timeout) = 0;
-  virtual WorkPtr Recv(const at::Tensor& x, int from, int tag, Timeout timeout) = 0;
-  virtual WorkPtr RecvAnySource(const at::Tensor& x, int tag, Timeout timeout) = 0;
+  virtual WorkPtr AllToAllSingle(const CallPtr& call, const at::Tensor& output,
+                                 const at::Tensor& input, const std::vector<int64_t>& output_splits,
+                                 const std::vector<int64_t>& input_splits) = 0;
+  virtual WorkPtr Send(const CallPtr& call, const at::Tensor& x, int to, int tag) = 0;
+  virtual WorkPtr Recv(const CallPtr& call, const at::Tensor& x, int from, int tag) = 0;
   // Returns when all ranks have come.
-  virtual WorkPtr Barrier(Timeout timeout) = 0;
+  virtual WorkPtr Barrier(const CallPtr& call) = 0;
+
+ protected:
+  const std::shared_ptr<Health>& shared_health() const { return health_; }
 
  private:
   Group group_;
+  std::shared_ptr<Health> health_;
 };
 
 }  // namespace xla_cc

@@ -66,62 +66,28 @@ Tensors CoalescedWork::result() {
   return all;
 }
 
-HostWork::HostWork(std::vector<WorkPtr> parts, std::function<void()> finish, Tensors outputs)
-    : Work(-1, c10d::OpType::UNKNOWN),
-      parts_(std::move(parts)),
-      finish_(std::move(finish)),
-      outputs_(std::move(outputs)) {}
-
-void HostWork::Finish() {
-  std::call_once(finished_, [this] {
-    finish_();
-    finish_ = nullptr;  // and what it held
-  });
-}
-
-bool HostWork::isCompleted() {
-  for (const WorkPtr& part : parts_) {
-    if (!part->isCompleted()) return false;
-  }
-  if (isSuccess()) Finish();
-  return true;
-}
-
-bool HostWork::isSuccess() const { return !exception(); }
-
-std::exception_ptr HostWork::exception() const {
-  for (const WorkPtr& part : parts_) {
-    if (const std::exception_ptr error = part->exception()) return error;
+std::exception_ptr CoalescedWork::exception() const {
+  for (const WorkPtr& work : works_) {
+    if (const std::exception_ptr error = work->exception()) return error;
   }
   return nullptr;
 }
 
-bool HostWork::wait(std::chrono::milliseconds timeout) {
-  bool done = true;
-  for (const WorkPtr& part : parts_) done = part->wait(timeout) && done;
-  if (done) Finish();
-  return done;
-}
-
-c10::intrusive_ptr<c10::ivalue::Future> HostWork::getFuture() {
+c10::intrusive_ptr<c10::ivalue::Future> CoalescedWork::getFuture() {
   auto future =
       c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  const auto self = c10::intrusive_ptr<HostWork>::reclaim_copy(this);
-  const auto left = std::make_shared<std::atomic<size_t>>(parts_.size());
-  const auto told = [self, left, future](c10::ivalue::Future& part) {
-    if (part.hasError()) {
-      if (!future->completed()) future->setErrorIfNeeded(part.exception_ptr());
-      return;
-    }
-    if (--*left > 0 || future->hasError()) return;
-    try {
-      self->Finish();
-      future->markCompleted(c10::IValue(self->outputs_));
-    } catch (...) {
-      future->setErrorIfNeeded(std::current_exception());
-    }
-  };
-  for (const WorkPtr& part : parts_) part->getFuture()->addCallback(told);
+  if (works_.empty()) future->markCompleted(c10::IValue(Tensors()));
+  const auto left = std::make_shared<std::atomic<size_t>>(works_.size());
+  const auto self = c10::intrusive_ptr<CoalescedWork>::reclaim_copy(this);
+  for (const WorkPtr& work : works_) {
+    work->getFuture()->addCallback([self, left, future](c10::ivalue::Future& part) {
+      if (part.hasError()) {
+        future->setErrorIfNeeded(part.exception_ptr());
+      } else if (--*left == 0 && !future->hasError()) {
+        future->markCompleted(c10::IValue(self->result()));
+      }
+    });
+  }
   return future;
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <mutex>
 
 #include "torch_xla_cc/distributed/transport.h"
 
@@ -59,33 +58,12 @@ class CoalescedWork final : public c10d::Work {
   bool isSuccess() const override;
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override { wait(kNoTimeout); }
-  Tensors result() override;
-
- private:
-  std::vector<WorkPtr> works_;
-};
-
-// A call that others carry out: when all of `parts` are done, `finish` puts what came of them into
-// the outputs, once, on whichever thread first asks or is told.
-class HostWork final : public c10d::Work {
- public:
-  HostWork(std::vector<WorkPtr> parts, std::function<void()> finish, Tensors outputs);
-  bool isCompleted() override;
-  bool isSuccess() const override;
   std::exception_ptr exception() const override;
-  bool wait(std::chrono::milliseconds timeout) override;
-  void synchronize() override { wait(kNoTimeout); }
-  int sourceRank() const override { return parts_.at(0)->sourceRank(); }
-  Tensors result() override { return outputs_; }
+  Tensors result() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:
-  void Finish();
-
-  std::vector<WorkPtr> parts_;
-  std::function<void()> finish_;
-  Tensors outputs_;
-  std::once_flag finished_;
+  std::vector<WorkPtr> works_;
 };
 
 }  // namespace xla_cc

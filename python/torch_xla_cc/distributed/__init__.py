@@ -7,6 +7,7 @@ dist.init_process_group("xla_cc")                 # or "cpu:gloo,xla:xla_cc"
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,9 +16,30 @@ from torch._C import _distributed_c10d as c10d
 from torch_xla import runtime
 
 from torch_xla_cc import _C
+from torch_xla_cc._C import CollectiveMismatchError, CollectiveTimeoutError
 from torch_xla_cc._thread_worlds import this_rank
+from torch_xla_cc.distributed import _flight
+from torch_xla_cc.distributed._flight import flight_recorder
+
+__all__ = [
+    "BACKEND",
+    "CollectiveMismatchError",
+    "CollectiveTimeoutError",
+    "flight_recorder",
+    "in_graph",
+]
 
 BACKEND = "xla_cc"
+
+_CHECKS = ("off", "fingerprint", "full")  # CheckMode in store_check.h
+
+
+def _check_mode() -> int:
+    """TORCH_XLA_CC_CHECK: how much of a call processes compare before it can block."""
+    value = os.environ.get("TORCH_XLA_CC_CHECK", "fingerprint")
+    if value not in _CHECKS:
+        raise ValueError(f"TORCH_XLA_CC_CHECK = {value!r}, but it must be one of {_CHECKS}")
+    return _CHECKS.index(value)
 
 
 def _create(options: Any, _: Any = None) -> Any:  # noqa: ANN401 (types of c10d)
@@ -25,14 +47,15 @@ def _create(options: Any, _: Any = None) -> Any:  # noqa: ANN401 (types of c10d)
     members = list(options.global_ranks_in_group) or list(range(options.group_size))
     milliseconds = int(options.timeout.total_seconds() * 1000)
     world_size = dist.get_world_size() if dist.is_initialized() else options.group_size
-    group = (options.group_id, members, world_size)
-    if this_rank() is None and runtime.device_type() == "CPU":
-        # Processes of which each has a client of its own: XLA does not connect them.
-        store = c10d.PrefixStore("xla_cc", options.store)
-        rank, size = options.group_rank, options.group_size
-        gloo = c10d.ProcessGroupGloo(store, rank, size, options.timeout)
-        return _C.host_backend(gloo, *group, rank, milliseconds)
-    return _C.graph_backend(*group, options.group_rank, milliseconds)
+    rank, size = options.group_rank, options.group_size
+    group = _C.Group(options.group_id, members, world_size, rank)
+    if this_rank() is not None:
+        return _C.thread_backend(group, milliseconds)
+    store = c10d.PrefixStore("xla_cc", options.store)
+    gloo = c10d.ProcessGroupGloo(c10d.PrefixStore("gloo", store), rank, size, options.timeout)
+    # On CPU each process has a client of its own, and XLA does not connect them.
+    in_graph = runtime.device_type() != "CPU"
+    return _C.process_backend(gloo, store, _check_mode(), in_graph, group, milliseconds)
 
 
 @contextlib.contextmanager
@@ -50,5 +73,6 @@ def in_graph() -> Iterator[None]:
 
 
 _C.register_kernels()
+_flight.start()
 if BACKEND.upper() not in dist.Backend._plugins:
     dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["xla"])

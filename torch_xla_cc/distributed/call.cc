@@ -1,0 +1,100 @@
+#include "torch_xla_cc/distributed/call.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace xla_cc {
+namespace {
+
+std::string Text(const std::vector<int64_t>& numbers) {
+  std::string text;
+  for (int64_t number : numbers) text += (text.empty() ? "" : ",") + std::to_string(number);
+  return text;
+}
+
+std::vector<int64_t> Numbers(const std::string& text) {
+  std::vector<int64_t> numbers;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    numbers.push_back(std::stoll(text.substr(at, end - at)));
+    at = end + 1;
+  }
+  return numbers;
+}
+
+}  // namespace
+
+void GroupCall::End(State end) {
+  ended_us = NowUs();
+  state = end;
+}
+
+const char* StateName(GroupCall::State state) {
+  constexpr const char* kNames[] = {"issued", "running", "done", "failed"};
+  return kNames[static_cast<size_t>(state)];
+}
+
+int64_t NowUs() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+}
+
+std::string Milliseconds(Timeout timeout) { return std::to_string(timeout.count()) + " ms"; }
+
+Said SaidOf(const GroupCall& call) {
+  return {call.what, call.sent, call.received, ToString(Resolve(call.site))};
+}
+
+std::string Encode(const Said& said) {
+  return said.what + "\n" + Text(said.sent) + "\n" + Text(said.received) + "\n" + said.site;
+}
+
+Said Decode(const std::string& text) {
+  const size_t first = text.find('\n');
+  const size_t second = text.find('\n', first + 1);
+  const size_t third = text.find('\n', second + 1);
+  return {text.substr(0, first), Numbers(text.substr(first + 1, second - first - 1)),
+          Numbers(text.substr(second + 1, third - second - 1)), text.substr(third + 1)};
+}
+
+std::string RankName(const Group& group, int rank) {
+  return "rank " + std::to_string(group.members[rank]);
+}
+
+std::string Mismatch(const Group& group, const std::vector<Said>& calls, bool sites) {
+  const auto differs = [&](const Said& said) {
+    return said.what != calls[0].what || (sites && said.site != calls[0].site);
+  };
+  const int size = static_cast<int>(calls.size());
+  if (std::any_of(calls.begin(), calls.end(), differs)) {
+    std::string text = "group " + group.name + ": the ranks make different calls: ";
+    std::vector<bool> told(size, false);
+    for (int rank = 0; rank < size; ++rank) {
+      if (told[rank]) continue;
+      text += rank > 0 ? "; " : "";
+      for (int other = rank; other < size; ++other) {
+        const Said& said = calls[other];
+        if (said.what != calls[rank].what || said.site != calls[rank].site) continue;
+        text += (other == rank ? "" : ", ") + RankName(group, other);
+        told[other] = true;
+      }
+      text += ": " + calls[rank].what + " at " + calls[rank].site;
+    }
+    return text +
+           ". Every rank of a group must make the same calls in the same order, with the same "
+           "shapes and types";
+  }
+  for (int from = 0; from < size; ++from) {
+    for (int to = 0; to < size; ++to) {
+      if (calls[from].sent.empty() || calls[from].sent[to] == calls[to].received[from]) continue;
+      return "group " + group.name + ": in " + calls[from].what + ", " + RankName(group, from) +
+             " sends " + RankName(group, to) + " a part of size " +
+             std::to_string(calls[from].sent[to]) + " at " + calls[from].site + ", which expects " +
+             std::to_string(calls[to].received[from]) + " at " + calls[to].site +
+             ". Tell both the same split sizes, or shapes";
+    }
+  }
+  return "";
+}
+
+}  // namespace xla_cc

@@ -1,0 +1,193 @@
+#include "torch_xla_cc/distributed/host_p2p.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "torch_xla_cc/arguments.h"
+#include "torch_xla_cc/distributed/host_memory.h"
+#include "torch_xla_cc/distributed/unlocked.h"
+
+namespace xla_cc {
+namespace {
+
+constexpr int64_t kHeaderBytes = 512;
+constexpr int kDataTag = kLargestTag + 1;
+
+// The number of bytes, the tag of the data, the dtype and shape, and the line, as text.
+std::string HeaderText(const at::Tensor& x, int64_t bytes, int data_tag, const std::string& site) {
+  std::string text =
+      std::to_string(bytes) + "\n" + std::to_string(data_tag) + "\n" + ShapeText(x) + "\n" + site;
+  text.resize(kHeaderBytes - 1);  // a long path loses its end
+  return text;
+}
+
+struct Header {
+  int64_t bytes;
+  int data_tag;
+  std::string shape;
+  std::string site;
+};
+
+Header Parse(const at::Tensor& header) {
+  std::vector<std::string> lines(1);
+  const auto* text = static_cast<const char*>(header.const_data_ptr());
+  for (; *text != 0; ++text) {
+    if (*text == '\n') {
+      lines.emplace_back();
+    } else {
+      lines.back() += *text;
+    }
+  }
+  lines.resize(4);
+  return {std::stoll(lines[0]), std::stoi(lines[1]), lines[2], lines[3]};
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Completed(c10d::Work& work, const at::Tensor& x) {
+  auto future =
+      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  try {
+    work.wait(kNoTimeout);
+    future->markCompleted(c10::IValue(Tensors{x}));
+  } catch (...) {
+    future->setError(std::current_exception());
+  }
+  return future;
+}
+
+Timeout Limit(const PointToPoint& ends, std::chrono::milliseconds timeout) {
+  return timeout == kNoTimeout ? ends.call->timeout : timeout;
+}
+
+// Runs f, which waits in gloo; what it throws becomes what is wrong with the group.
+template <class Function>
+void InGloo(const PointToPoint& ends, const Function& f) {
+  try {
+    try {
+      Unlocked(f);
+    } catch (const RanksDisagree&) {
+      throw;
+    } catch (const std::exception& error) {
+      Unlocked([&] { ends.check->Explain(*ends.call, ends.said, error.what(), ends.peer); });
+    }
+  } catch (...) {
+    ends.call->End(GroupCall::State::kFailed);
+    ends.health->Break(std::current_exception());
+    throw;
+  }
+}
+
+}  // namespace
+
+HostSend::HostSend(PointToPoint ends, const at::Tensor& x, at::Tensor bytes, uint32_t number)
+    : Work(-1, c10d::OpType::SEND), ends_(std::move(ends)), x_(x) {
+  const int data_tag = kDataTag + static_cast<int>(number % kDataTag);
+  Tensors header{at::zeros({kHeaderBytes}, at::kByte)};
+  const std::string text = HeaderText(x, bytes.numel(), data_tag, ends_.said.site);
+  std::memcpy(header[0].data_ptr(), text.c_str(), text.size());
+  InGloo(ends_, [&] {
+    parts_.push_back(ends_.gloo->send(header, ends_.peer, ends_.tag));
+    Tensors data{std::move(bytes)};
+    if (data[0].numel() > 0) parts_.push_back(ends_.gloo->send(data, ends_.peer, data_tag));
+  });
+}
+
+bool HostSend::wait(std::chrono::milliseconds timeout) {
+  if (done_) return true;
+  InGloo(ends_, [&] {
+    for (const WorkPtr& part : parts_) part->wait(Limit(ends_, timeout));
+    ends_.check->ThrowIfBroken();  // the receiver may have found it wrong
+  });
+  done_ = true;
+  parts_.clear();
+  ends_.call->End(GroupCall::State::kDone);
+  return true;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> HostSend::getFuture() { return Completed(*this, x_); }
+
+HostReceive::HostReceive(PointToPoint ends, at::Tensor x)
+    : Work(-1, c10d::OpType::RECV), ends_(std::move(ends)), x_(std::move(x)) {
+  header_ = at::zeros({kHeaderBytes}, at::kByte);
+  Tensors headers{header_};
+  InGloo(ends_, [&] {
+    header_work_ = ends_.peer == kAnySource ? ends_.gloo->recvAnysource(headers, ends_.tag)
+                                            : ends_.gloo->recv(headers, ends_.peer, ends_.tag);
+  });
+  taker_ = std::thread([this] {
+    std::exception_ptr wrong;
+    try {
+      InGloo(ends_, [this] { Take(); });
+    } catch (...) {
+      wrong = std::current_exception();
+    }
+    const std::lock_guard lock(mutex_);
+    wrong_ = wrong;
+    taken_ = true;
+    changed_.notify_all();
+  });
+}
+
+HostReceive::~HostReceive() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!taken_) header_work_->abort();
+  }
+  Unlocked([this] { taker_.join(); });
+}
+
+void HostReceive::Take() {
+  if (!header_work_->wait(ends_.call->timeout)) return;  // given up
+  source_ = ends_.peer == kAnySource ? header_work_->sourceRank() : ends_.peer;
+  const Header header = Parse(header_);
+  const bool fits = header.shape == ShapeText(x_);
+  // What does not fit is taken as well, so that the sender can go on, to hear of it.
+  value_ = fits ? HostBuffer(x_.sizes(), x_.scalar_type()) : at::empty({header.bytes}, at::kByte);
+  std::string wrong;
+  if (!fits) {
+    wrong = "group " + ends_.group.name + ": " + RankName(ends_.group, source_) + " sends " +
+            header.shape + " with tag " + std::to_string(ends_.tag) + " at " + header.site +
+            ", and " + RankName(ends_.group, ends_.group.rank) + " receives it as " +
+            ShapeText(x_) + " at " + ends_.said.site + ". Send and receive one shape and dtype";
+    ends_.check->Break(wrong, false);
+  }
+  Tensors data{value_.numel() == 0 ? value_ : value_.reshape({-1}).view(at::kByte)};
+  if (data[0].numel() > 0) {
+    ends_.gloo->recv(data, source_, header.data_tag)->wait(ends_.call->timeout);
+  }
+  if (!fits) throw CollectiveMismatch(wrong);
+}
+
+bool HostReceive::isCompleted() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!taken_) return false;
+    if (wrong_) return true;
+  }
+  return wait(kNoTimeout);
+}
+
+bool HostReceive::wait(std::chrono::milliseconds timeout) {
+  if (done_) return true;
+  Unlocked([&] {
+    std::unique_lock lock(mutex_);
+    const auto taken = [this] { return taken_; };
+    if (timeout == kNoTimeout) {
+      changed_.wait(lock, taken);
+    } else if (!changed_.wait_for(lock, timeout, taken)) {
+      throw CollectiveTimeout("wait: " + ends_.said.what + " at " + ends_.said.site +
+                              " is not done after " + Milliseconds(timeout));
+    }
+    if (wrong_) std::rethrow_exception(wrong_);
+  });
+  WriteFromHost(x_, value_);
+  done_ = true;
+  value_.reset();
+  ends_.call->End(GroupCall::State::kDone);
+  return true;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> HostReceive::getFuture() { return Completed(*this, x_); }
+
+}  // namespace xla_cc

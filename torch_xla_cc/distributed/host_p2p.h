@@ -1,0 +1,84 @@
+// Point to point between processes, by gloo. A message is a header, of one size, and the data: what
+// comes is compared with what is expected before gloo, which ends the process on a wrong size, can
+// see it. The header also names the tag of the data, which no other message has; so receives may be
+// waited for in any order.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "torch_xla_cc/distributed/store_check.h"
+#include "torch_xla_cc/distributed/transport.h"
+
+namespace xla_cc {
+
+// The tags of data lie above those of the user.
+constexpr int kLargestTag = (1 << 30) - 1;
+
+// What both ends have in common.
+struct PointToPoint {
+  Group group;
+  c10::intrusive_ptr<c10d::Backend> gloo;
+  StoreCheckPtr check;
+  std::shared_ptr<Health> health;
+  CallPtr call;
+  Said said;
+  int peer = kAnySource;
+  int tag = 0;
+};
+
+class HostSend final : public c10d::Work {
+ public:
+  // `number` is that of the message among those to this peer. `bytes` is kept until it is sent.
+  HostSend(PointToPoint ends, const at::Tensor& x, at::Tensor bytes, uint32_t number);
+  // gloo does not tell before somebody waits.
+  bool isCompleted() override { return done_; }
+  bool isSuccess() const override { return done_; }
+  bool wait(std::chrono::milliseconds timeout) override;
+  void synchronize() override { wait(kNoTimeout); }
+  Tensors result() override { return {x_}; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  PointToPoint ends_;
+  at::Tensor x_;
+  std::vector<WorkPtr> parts_;
+  bool done_ = false;
+};
+
+class HostReceive final : public c10d::Work {
+ public:
+  HostReceive(PointToPoint ends, at::Tensor x);
+  ~HostReceive() override;
+  bool isCompleted() override;
+  bool isSuccess() const override { return done_; }
+  bool wait(std::chrono::milliseconds timeout) override;
+  void synchronize() override { wait(kNoTimeout); }
+  int sourceRank() const override { return source_; }
+  Tensors result() override { return {x_}; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  // Waits for the message, and has gloo put it in the host's memory.
+  void Take();
+
+  PointToPoint ends_;
+  at::Tensor x_;
+  at::Tensor header_;
+  at::Tensor value_;
+  WorkPtr header_work_;
+  int source_ = -1;
+  bool done_ = false;
+
+  // What is sent must be taken whatever this rank waits for meanwhile: its peer may wait for that
+  // before it goes on. So each receive has a thread.
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool taken_ = false;
+  std::exception_ptr wrong_;
+  std::thread taker_;
+};
+
+}  // namespace xla_cc

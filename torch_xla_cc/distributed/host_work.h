@@ -1,0 +1,58 @@
+// A collective that gloo carries out, once all ranks of the group have come to it and agree.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+
+#include "torch_xla_cc/distributed/store_check.h"
+#include "torch_xla_cc/distributed/transport.h"
+
+namespace xla_cc {
+
+class HostWork final : public c10d::Work {
+ public:
+  // `start` hands a part to gloo, without the interpreter lock; `finish`, once all parts are done,
+  // puts what came of it into the outputs, on whichever thread first asks or is told.
+  struct Part {
+    std::function<WorkPtr()> start;
+    std::function<void()> finish;
+  };
+
+  HostWork(CallPtr call, Said said, std::vector<Part> parts, Tensors outputs, StoreCheckPtr check,
+           std::shared_ptr<Health> health);
+
+  // Meets the other ranks and starts the parts. In the order of the calls of the group.
+  void Start();
+
+  bool isCompleted() override;
+  bool isSuccess() const override { return !exception(); }
+  std::exception_ptr exception() const override;
+  bool wait(std::chrono::milliseconds timeout) override;
+  void synchronize() override { wait(kNoTimeout); }
+  Tensors result() override { return outputs_; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  void PartEnded(c10::ivalue::Future& part);
+  void OneEnded();
+  void Fail(std::exception_ptr error);
+  // The outputs see what came.
+  void Finish();
+
+  const CallPtr call_;
+  const Said said_;
+  std::vector<Part> parts_;
+  const Tensors outputs_;
+  const StoreCheckPtr check_;
+  const std::shared_ptr<Health> health_;
+
+  mutable std::mutex state_mutex_;
+  std::condition_variable changed_;
+  size_t left_;  // parts that have not ended, and Start
+  std::exception_ptr failed_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;  // once it was asked for
+  std::once_flag finished_;
+};
+
+}  // namespace xla_cc

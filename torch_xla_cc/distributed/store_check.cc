@@ -1,0 +1,239 @@
+#include "torch_xla_cc/distributed/store_check.h"
+
+#include <c10/util/Exception.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "torch_xla_cc/arguments.h"
+
+namespace xla_cc {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How long a wait in the store lasts before this rank looks around.
+constexpr Timeout kSlice{500};
+constexpr const char* kBroken = "broken";
+
+std::vector<uint8_t> ToBytes(const std::string& text) { return {text.begin(), text.end()}; }
+std::string ToText(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+
+std::string FirstLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// The fields of /proc/<pid>/stat behind the name, which may hold anything: state first.
+std::vector<std::string> Stat(const std::string& pid) {
+  const std::string line = FirstLine("/proc/" + pid + "/stat");
+  const size_t name_end = line.rfind(')');
+  if (name_end == std::string::npos) return {};
+  std::istringstream rest(line.substr(name_end + 1));
+  std::vector<std::string> fields;
+  for (std::string field; rest >> field;) fields.push_back(field);
+  return fields;
+}
+
+constexpr size_t kState = 0;
+constexpr size_t kStart = 19;  // when the process began
+
+// The machine and its process numbers: those of a container are others.
+std::string Place() {
+  char space[64] = {};
+  const ssize_t size = readlink("/proc/self/ns/pid", space, sizeof(space) - 1);
+  return FirstLine("/proc/sys/kernel/random/boot_id") + " " +
+         (size > 0 ? std::string(space, size) : "?");
+}
+
+std::string ThisProcess() {
+  const std::string pid = std::to_string(getpid());
+  const std::vector<std::string> stat = Stat(pid);
+  return Place() + " " + pid + " " + (stat.size() > kStart ? stat[kStart] : "?");
+}
+
+// Whether it is on this machine and no longer runs.
+bool HasDied(const std::string& process) {
+  std::istringstream fields(process);
+  std::string boot;
+  std::string space;
+  std::string pid;
+  std::string start;
+  if (!(fields >> boot >> space >> pid >> start) || boot + " " + space != Place()) return false;
+  const std::vector<std::string> stat = Stat(pid);
+  if (stat.size() <= kStart) return true;
+  return stat[kStart] != start || stat[kState] == "Z" || stat[kState] == "X";
+}
+
+c10::intrusive_ptr<c10d::Store> OwnConnection(const c10::intrusive_ptr<c10d::Store>& store) {
+  try {
+    return store->clone();
+  } catch (const std::exception&) {
+    return store;  // one that cannot be cloned is shared
+  }
+}
+
+}  // namespace
+
+StoreCheck::StoreCheck(Group group, const c10::intrusive_ptr<c10d::Store>& store, CheckMode mode)
+    : group_(std::move(group)),
+      mode_(mode),
+      meeting_(OwnConnection(store)),
+      status_(OwnConnection(store)) {
+  meeting_->setTimeout(kSlice);
+  status_->setTimeout(Timeout(5000));
+  status_->set("process/" + std::to_string(group_.rank), ToBytes(ThisProcess()));
+}
+
+std::string StoreCheck::Key(uint64_t number, int rank) const {
+  return std::to_string(number) + "/" + std::to_string(rank);
+}
+
+bool StoreCheck::Has(const std::string& key) {
+  try {
+    return status_->check({key});
+  } catch (const std::exception&) {
+    return false;  // the store is gone with its process
+  }
+}
+
+std::string StoreCheck::Get(const std::string& key, const std::string& otherwise) {
+  try {
+    if (status_->check({key})) return ToText(status_->get(key));
+  } catch (const std::exception&) {
+  }
+  return otherwise;
+}
+
+std::vector<int> StoreCheck::Dead() {
+  const std::lock_guard lock(mutex_);
+  processes_.resize(group_.size());
+  std::vector<int> dead;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    std::string& process = processes_[rank];
+    if (process.empty()) process = Get("process/" + std::to_string(rank), "");
+    if (!process.empty() && HasDied(process)) dead.push_back(rank);
+  }
+  return dead;
+}
+
+std::string StoreCheck::LastCall(int rank) {
+  const std::string last = Get("last/" + std::to_string(rank), "");
+  if (last.empty()) return "made no call of this group";
+  const Said said = Decode(last);
+  return "last called " + said.what + " at " + said.site;
+}
+
+void StoreCheck::Note(const Said& said) {
+  status_->set("last/" + std::to_string(group_.rank), ToBytes(Encode(said)));
+}
+
+void StoreCheck::Break(const std::string& why, bool timeout) {
+  try {
+    if (!status_->check({kBroken})) {
+      status_->set(kBroken, ToBytes((timeout ? "T" : "M") + why));
+      status_->check({kBroken});  // it has arrived
+    }
+  } catch (const std::exception&) {
+    // The store is gone, and so will be the others' way to hear of it.
+  }
+}
+
+void StoreCheck::ThrowIfBroken() {
+  const std::string told = Get(kBroken, "");
+  if (told.empty()) return;
+  if (told[0] == 'T') throw CollectiveTimeout(told.substr(1));
+  throw CollectiveMismatch(told.substr(1));
+}
+
+void StoreCheck::ThrowMissing(const GroupCall& call, const Said& said,
+                              const std::vector<int>& dead) {
+  ThrowIfBroken();
+  std::string text = "group " + group_.name + ": " + RankName(group_, group_.rank);
+  if (dead.empty()) {
+    text += " waited " + Milliseconds(call.timeout) + " with ";
+  } else {
+    text += " waits in vain with ";
+  }
+  text += said.what + " at " + said.site;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    const bool died = std::find(dead.begin(), dead.end(), rank) != dead.end();
+    if (call.number > 0 && !died && Has(Key(call.number, rank))) continue;
+    if (rank == group_.rank) continue;
+    text += "; " + RankName(group_, rank) + (died ? " has died, and " : " has not come, and ") +
+            LastCall(rank);
+  }
+  Break(text, true);
+  throw CollectiveTimeout(text);
+}
+
+void StoreCheck::Compare(const GroupCall& call, const Said& said) {
+  if (group_.size() == 1 || (mode_ == CheckMode::kOff && !call.meets)) return;
+  std::vector<Bytes> found;
+  try {
+    const Bytes own = ToBytes(Encode(said));
+    meeting_->set(Key(call.number, group_.rank), own);
+    status_->set("last/" + std::to_string(group_.rank), own);
+    std::vector<std::string> keys;
+    for (int rank = 0; rank < group_.size(); ++rank) keys.push_back(Key(call.number, rank));
+    const Clock::time_point end = Clock::now() + call.timeout;
+    while (found.empty()) {
+      const auto left = std::chrono::duration_cast<Timeout>(end - Clock::now());
+      try {
+        meeting_->setTimeout(std::clamp(left, Timeout(1), kSlice));
+        found = meeting_->multiGet(keys);
+      } catch (const c10::DistStoreError&) {
+        ThrowIfBroken();
+        const std::vector<int> dead = Dead();
+        if (!dead.empty() || Clock::now() >= end) ThrowMissing(call, said, dead);
+      }
+    }
+  } catch (const c10::DistError& error) {  // not the slice: the store cannot be reached
+    Explain(call, said, error.what(), -1);
+  }
+  if (to_delete_.empty()) Dead();  // reads who they are, while whoever keeps the store lives
+  to_delete_.push_back(Key(call.number, group_.rank));
+  std::vector<Said> calls;
+  for (const Bytes& bytes : found) calls.push_back(Decode(ToText(bytes)));
+  const std::string wrong = Mismatch(group_, calls, mode_ == CheckMode::kFull);
+  if (wrong.empty()) return;
+  Break(wrong, false);
+  throw CollectiveMismatch(wrong);
+}
+
+void StoreCheck::CleanUp() {
+  // All ranks have come to the last call, and so have read the one before.
+  try {
+    while (to_delete_.size() > 1) {
+      meeting_->deleteKey(to_delete_.front());
+      to_delete_.erase(to_delete_.begin());
+    }
+  } catch (const std::exception&) {
+    to_delete_.clear();  // FileStore may not; the next call says if the store is gone
+  }
+}
+
+void StoreCheck::Explain(const GroupCall& call, const Said& said, const std::string& error,
+                         int peer) {
+  ThrowIfBroken();
+  const std::vector<int> dead = Dead();
+  const bool timed_out =
+      error.find("imed out") != std::string::npos || error.find("imeout") != std::string::npos;
+  if (!dead.empty()) ThrowMissing(call, said, dead);
+  std::string text = "group " + group_.name + ": " + RankName(group_, group_.rank);
+  text += timed_out ? " waited " + Milliseconds(call.timeout) + " in " : " has failed in ";
+  text += said.what + " at " + said.site;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    if (rank == group_.rank || (peer >= 0 && rank != peer)) continue;
+    text += "; " + RankName(group_, rank) + " " + LastCall(rank);
+  }
+  text += " (" + error.substr(0, error.find('\n')) + ")";
+  Break(text, true);
+  throw CollectiveTimeout(text);
+}
+
+}  // namespace xla_cc

@@ -1,0 +1,59 @@
+// What ranks that are processes tell each other over the store of their group, before anything can
+// block on a call: what each is about to do, that it has failed, and that it is alive.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include "torch_xla_cc/distributed/call.h"
+
+namespace xla_cc {
+
+enum class CheckMode { kOff, kFingerprint, kFull };
+
+class StoreCheck {
+ public:
+  StoreCheck(Group group, const c10::intrusive_ptr<c10d::Store>& store, CheckMode mode);
+
+  // Waits until all ranks of the group have come to their call of that number, and compares. Throws
+  // CollectiveMismatch or CollectiveTimeout, on all ranks. On one thread at a time.
+  void Compare(const GroupCall& call, const Said& said);
+  // Forgets this rank's part of earlier calls, which all have read; takes a while.
+  void CleanUp();
+  // Tells the others what this rank does, point to point: they may wait for something else.
+  void Note(const Said& said);
+
+  // Has all ranks of the group raise this at their next call, or while they wait.
+  void Break(const std::string& why, bool timeout);
+  // Throws what a rank of the group has broken it with.
+  void ThrowIfBroken();
+  // Why a call has failed that all ranks have come to, or that needs `peer` alone: throws.
+  [[noreturn]] void Explain(const GroupCall& call, const Said& said, const std::string& error,
+                            int peer);
+
+ private:
+  using Bytes = std::vector<uint8_t>;
+
+  std::string Key(uint64_t number, int rank) const;
+  bool Has(const std::string& key);
+  std::string Get(const std::string& key, const std::string& otherwise);
+  // The ranks of the group that are known to have died.
+  std::vector<int> Dead();
+  std::string LastCall(int rank);
+  [[noreturn]] void ThrowMissing(const GroupCall& call, const Said& said,
+                                 const std::vector<int>& dead);
+
+  Group group_;
+  CheckMode mode_;
+  c10::intrusive_ptr<c10d::Store> meeting_;  // one thread waits in it
+  c10::intrusive_ptr<c10d::Store> status_;
+  std::vector<std::string> to_delete_;
+  std::mutex mutex_;
+  std::vector<std::string> processes_;  // by rank, once known
+};
+using StoreCheckPtr = std::shared_ptr<StoreCheck>;
+
+}  // namespace xla_cc
