@@ -159,7 +159,8 @@ void Ranks::Disagree(int64_t rank, Failure failure) {
   if (!Runs(rank) || final_) return;
   if (!failure_) {
     failure_ = std::move(failure);
-    for (Rank& r : ranks_) r.told = false;
+    for (Rank& r : ranks_) r.told = !r.waiting;
+    ranks_[rank].told = false;
   }
   TakeFailureLocked(rank);
   changed_.notify_all();

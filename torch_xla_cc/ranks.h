@@ -68,7 +68,8 @@ class Ranks {
   bool IsIdle(int64_t rank);
   // How long this rank's next meetings may take, if that is less than the world's time limit.
   void SetLimit(int64_t rank, std::chrono::milliseconds limit);
-  // All ranks are to raise this; `rank`, which found it, raises it itself.
+  // All ranks that wait to run their graphs are to raise this; `rank`, which found it, does by
+  // itself.
   void Disagree(int64_t rank, Failure failure);
   // Waits until the rank may hand its graph to XLA, hands it over, and forgets what was pending.
   // Call without the interpreter lock.

@@ -26,13 +26,13 @@ c10::intrusive_ptr<c10d::Backend> BackendOf(const GroupPtr& group) {
   return group->getBackend(c10::DeviceType::XLA);
 }
 
-// A barrier has no tensors. torch.distributed calls that of the CPU, where it finds no accelerator,
-// also of a group that has no backend there.
+// A barrier has no tensors, and torch.distributed calls that of the CPU where it finds no
+// accelerator. A group that has XLA devices has work on them to wait for.
 c10::intrusive_ptr<c10d::Backend> BarrierBackendOf(const GroupPtr& group) {
   for (const c10::Device& device : group->getDeviceTypes()) {
-    if (device.is_cpu()) return group->getBackend(c10::DeviceType::CPU);
+    if (device.type() == at::kXLA) return BackendOf(group);
   }
-  return BackendOf(group);
+  return group->getBackend(c10::DeviceType::CPU);
 }
 
 template <class Options>

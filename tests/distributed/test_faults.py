@@ -1,0 +1,134 @@
+"""Ranks that do not fit together, do not come, or die: the right error on every rank, in time."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import faults
+import processes
+import pytest
+import torch.distributed as dist
+import worlds
+
+RUN = {"threads": worlds.run, "processes": processes.run}
+SLACK_S = 5.0  # what the issue gives beyond a time limit
+
+
+def check_after(state, world):
+    (kind, message, _), works = state
+    assert kind in ("CollectiveMismatchError", "CollectiveTimeoutError", "RanksDisagree")
+    assert "cannot be used any more" in message
+    assert works == [float(world)] * 2
+
+
+@pytest.mark.parametrize("field", faults.MISMATCHES)
+@pytest.mark.parametrize("where", RUN)
+def test_mismatch(where, field):
+    for (kind, message, took), state in RUN[where](3, faults.mismatch, field):
+        assert kind == "CollectiveMismatchError", (kind, message)
+        assert took < SLACK_S
+        assert message.count("faults.py:") >= 2, message
+        assert "rank 1" in message and ("rank 0" in message or "rank 2" in message)
+        check_after(state, 3)
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_a_rank_does_not_come(where):
+    results = RUN[where](3, faults.missing, 1.0)
+    for rank, ((kind, message, took), calls, state) in enumerate(results):
+        assert kind == "CollectiveTimeoutError", (rank, kind, message)
+        assert took < 1 + SLACK_S
+        assert "rank 1 has not come" in message and "faults.py:" in message
+        assert "last called all_reduce(float32[1], SUM)" in message or where == "threads"
+        assert calls[0]["state"] == "failed" or rank == 1
+        check_after(state, 3)
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_a_late_rank(where):
+    assert RUN[where](2, faults.late, 30.0, timeout_s=90.0) == [[2.0] * 4] * 2
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_wrong_tag(where):
+    sender, receiver = RUN[where](2, faults.wrong_tag, 1.0)
+    kind, message, took = receiver
+    assert kind == "CollectiveTimeoutError" and took < 1 + SLACK_S
+    assert "recv(float32[4], src rank 0, tag 7)" in message
+    assert "send(float32[4], dst rank 1, tag 8)" in message
+    if where == "processes":  # threads leave it on the board
+        assert sender[0] == "CollectiveTimeoutError" and sender[2] < 1 + SLACK_S
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_wrong_shape(where):
+    for kind, message, took in RUN[where](2, faults.wrong_shape):
+        assert kind == "CollectiveMismatchError" and took < SLACK_S
+        assert "float32[4]" in message and "float32[5]" in message
+        assert message.count("faults.py:") == 2
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_one_call_short(where):
+    for rank, (found, x) in enumerate(RUN[where](3, faults.one_call_short)):
+        assert x == [1.0, 1.0]
+        if rank != 1:
+            kind, message, took = found
+            assert kind in ("CollectiveTimeoutError", "CollectiveMismatchError"), message
+            assert "barrier()" in message and "rank 1" in message and took < 2 + SLACK_S
+
+
+def test_a_wait_of_its_own_limit():
+    for rank, (found, completed, fine) in enumerate(processes.run(2, faults.waits_too_long)):
+        if rank == 0:
+            assert found[0] == "CollectiveTimeoutError" and "200 ms" in found[1] and found[2] < 1
+        assert completed and fine
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_the_flight_recorder(where):
+    for calls, none in RUN[where](2, faults.records):
+        assert none == 0
+        assert [call["call"] for call in calls] == [
+            "all_reduce(float32[4,2], SUM)",
+            "broadcast(float32[3], src rank 0)",
+        ]
+        assert [call["number"] for call in calls] == [1, 2]
+        for call in calls:
+            assert "faults.py:" in call["site"] and call["state"] == "done"
+            assert 0 < call["issued"] <= call["ended"] <= time.time()
+
+
+KILLED = Path(__file__).with_name("killed.py")
+
+
+@pytest.mark.parametrize("when", ["before", "during", "after"])
+def test_a_rank_is_killed(when, tmp_path):
+    """kill -9, of ranks that are started by hand: torchrun would end the others."""
+    store = dist.TCPStore("127.0.0.1", 0, None, is_master=True, wait_for_workers=False)
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(KILLED), str(rank), "4", str(store.port), when],
+            stdout=subprocess.PIPE,
+            stderr=(tmp_path / f"{rank}.log").open("w"),
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PJRT_DEVICE": "CPU"},
+        )
+        for rank in range(4)
+    ]
+    try:
+        outputs = [rank.communicate(timeout=90)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert ranks[2].returncode == -9
+    for rank in (0, 1, 3):
+        said = outputs[rank].splitlines()[-1]  # gloo prints as well
+        assert ranks[rank].returncode == 0, (said, (tmp_path / f"{rank}.log").read_text()[-3000:])
+        kind, took, message = said.split("|", 2)
+        assert kind == "CollectiveTimeoutError", said
+        assert "rank 2 has died" in message, said
+        assert "last called all_reduce(float32[" in message, said
+        assert "killed.py:" in message and float(took) < 10, said  # of a time limit of 60 s
