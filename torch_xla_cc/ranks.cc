@@ -154,12 +154,14 @@ void Ranks::SetLimit(int64_t rank, std::chrono::milliseconds limit) {
   if (Runs(rank)) ranks_[rank].limit = limit;
 }
 
-void Ranks::Disagree(int64_t rank, Failure failure) {
+void Ranks::Disagree(int64_t rank, const std::set<int64_t>& coming, Failure failure) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!Runs(rank) || final_) return;
   if (!failure_) {
     failure_ = std::move(failure);
-    for (Rank& r : ranks_) r.told = !r.waiting;
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      ranks_[r].told = !ranks_[r].waiting && coming.count(static_cast<int64_t>(r)) == 0;
+    }
     ranks_[rank].told = false;
   }
   TakeFailureLocked(rank);

@@ -68,9 +68,9 @@ class Ranks {
   bool IsIdle(int64_t rank);
   // How long this rank's next meetings may take, if that is less than the world's time limit.
   void SetLimit(int64_t rank, std::chrono::milliseconds limit);
-  // All ranks that wait to run their graphs are to raise this; `rank`, which found it, does by
-  // itself.
-  void Disagree(int64_t rank, Failure failure);
+  // All ranks that wait to run their graphs, or are `coming` to, are to raise this; `rank`, which
+  // found it, does by itself.
+  void Disagree(int64_t rank, const std::set<int64_t>& coming, Failure failure);
   // Waits until the rank may hand its graph to XLA, hands it over, and forgets what was pending.
   // Call without the interpreter lock.
   //

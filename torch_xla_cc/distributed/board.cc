@@ -2,6 +2,8 @@
 
 #include <torch/csrc/utils/pybind.h>
 
+#include <set>
+
 #include "torch_xla_cc/arguments.h"
 
 namespace xla_cc {
@@ -54,8 +56,13 @@ void Board::Break(const Group& group, std::unique_lock<std::mutex>& lock,
   ThrowIfBroken(group, lock);  // another was first
   broken_[group.name] = {failure.parts[0].text, kind};
   changed_.notify_all();
+  std::set<int64_t> coming;  // those between here and their graphs
+  for (const auto& [member, call] : last_[group.name]) {
+    const bool on_its_way = call->number > 0 && !call->meets;
+    if (on_its_way && call->state == GroupCall::State::kIssued) coming.insert(call->rank);
+  }
   lock.unlock();
-  Ranks::Get().Disagree(group.own(), failure);  // those who wait to run their graphs
+  Ranks::Get().Disagree(group.own(), coming, failure);  // those who wait to run their graphs
   failure.Throw();
 }
 
@@ -99,20 +106,21 @@ std::vector<CallPtr> Board::Meet(const Group& group, const CallPtr& call) {
       lock, call->timeout, [&] { return meeting.calls.size() == size || IsBroken(group); });
   ThrowIfBroken(group, lock);
   if (!in_time) {
-    std::vector<CallPtr> last(size);  // of those who have not come
-    for (size_t rank = 0; rank < size; ++rank) {
-      if (!meeting.calls.count(static_cast<int>(rank))) last[rank] = last_[group.name][rank];
+    std::map<int, CallPtr> missing;  // and what they called last
+    for (int rank = 0; rank < group.size(); ++rank) {
+      if (meeting.calls.count(rank)) continue;
+      const auto& last = last_[group.name];
+      const auto found = last.find(rank);
+      missing[rank] = found == last.end() ? nullptr : found->second;
     }
     Break(
         group, lock,
         [&] {
           std::string text = "group " + group.name + ": " + RankName(group, group.rank) +
                              " waited " + Milliseconds(call->timeout) + " in " + Text(call);
-          for (size_t rank = 0; rank < size; ++rank) {
-            if (meeting.calls.count(static_cast<int>(rank))) continue;
-            text += "; " + RankName(group, static_cast<int>(rank)) + " has not come, and " +
-                    (last[rank] ? "last called " + Text(last[rank])
-                                : std::string("made no call of this group"));
+          for (const auto& [rank, last] : missing) {
+            text += "; " + RankName(group, rank) + " has not come, and " +
+                    (last ? "last called " + Text(last) : "made no call of this group");
           }
           return text;
         },
