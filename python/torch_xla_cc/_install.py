@@ -7,7 +7,9 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch.distributed as dist
 from torch_xla.core import xla_model as stock
+from torch_xla.distributed import xla_backend
 
 from torch_xla_cc import xla_model as ours
 
@@ -26,6 +28,7 @@ _NAMES = (
 
 _lock = threading.RLock()
 _replaced: dict[str, Callable[..., Any]] = {}
+_replaced_backend: list[Any] = []  # torch.distributed's plugin "xla", and its new_group
 _asked = False  # by install(), for good
 _blocks = 0  # of installed() that are open
 
@@ -36,11 +39,20 @@ def _put_in_place() -> None:
     for name in _NAMES:
         _replaced[name] = getattr(stock, name)
         setattr(stock, name, getattr(ours, name))
+    from torch_xla_cc.distributed import BACKEND  # registers it
+
+    plugins = dist.Backend._plugins
+    _replaced_backend[:] = [plugins["XLA"], dist.new_group]
+    plugins["XLA"] = plugins[BACKEND.upper()]
+    # torch_xla replaces it by one that knows fewer arguments.
+    dist.new_group = xla_backend._orig_new_group_fn
 
 
 def _put_back() -> None:
     for name, function in _replaced.items():
         setattr(stock, name, function)
+    if _replaced:
+        dist.Backend._plugins["XLA"], dist.new_group = _replaced_backend
     _replaced.clear()
 
 
@@ -48,7 +60,8 @@ def install() -> None:
     """Make torch_xla.core.xla_model's collectives ours.
 
     What torch_xla builds on them (optimizer_step, reduce_gradients, XlaFullyShardedDataParallel,
-    ZeroRedundancyOptimizer) then uses ours too. Functions that were imported by name before the
+    ZeroRedundancyOptimizer) then uses ours too. torch.distributed's backend "xla" becomes ours, and
+    its new_group what it was before torch_xla replaced it. Functions that were imported by name before the
     call, and objects that took them at construction, keep what they took.
     """
     global _asked

@@ -49,7 +49,7 @@ def this_rank() -> int | None:
 
 
 def _environment(store: c10d.Store, world_size: int, before: Callable[..., Any]) -> Any:  # noqa: ANN401
-    """env:// for ranks that share one environment: rank and store are those of the launch."""
+    """env:// and xla:// for ranks that share one environment: rank and store are those of the launch."""
     rounds: dict[int, int] = {}
 
     def handler(url: str, *args: Any, **kwargs: Any) -> Iterator[tuple[c10d.Store, int, int]]:  # noqa: ANN401
@@ -68,15 +68,17 @@ def _environment(store: c10d.Store, world_size: int, before: Callable[..., Any])
 def thread_worlds(world_size: int) -> Iterator[None]:
     """Around a launch of ranks that are threads."""
     handlers = rendezvous._rendezvous_handlers
-    world, env = distributed_c10d._world, handlers["env"]
+    world, before = distributed_c10d._world, dict(handlers)
     distributed_c10d._world = _World()  # type: ignore[assignment]
-    handlers["env"] = _environment(c10d.HashStore(), world_size, env)
+    store = c10d.HashStore()
+    for scheme in ("env", "xla"):  # xla://, which is torch_xla's, means the same here
+        handlers[scheme] = _environment(store, world_size, before[scheme])
     c10d._set_thread_isolation_mode(True)  # type: ignore[attr-defined]
     try:
         yield
     finally:
         c10d._set_thread_isolation_mode(False)  # type: ignore[attr-defined]
-        handlers["env"] = env
+        handlers.update(before)
         distributed_c10d._world = world
 
 

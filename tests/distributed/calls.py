@@ -12,6 +12,20 @@ import torch_xla
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int32, torch.int64, torch.uint8, torch.int8]
+# Those that gloo does not reduce, and the kinds that they have.
+_ORDERED = ["SUM", "PRODUCT", "MIN", "MAX"]
+_WHOLE = [*_ORDERED, "BAND", "BOR", "BXOR", "AVG"]
+OTHER_TYPES = {
+    torch.int16: _WHOLE,
+    torch.uint16: _WHOLE,
+    torch.uint32: _WHOLE,
+    torch.uint64: _WHOLE,
+    torch.bool: [*_ORDERED, "BAND", "BOR", "BXOR"],
+    # torch.distributed refuses other kinds. Not complex128: torch_xla's transfers lose parts of it.
+    torch.complex64: ["SUM"],
+    torch.float8_e4m3fn: _ORDERED,
+    torch.float8_e5m2: _ORDERED,
+}
 KINDS = ["SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"]
 
 
@@ -286,3 +300,64 @@ def objects(rank, device):
     lists = [f"from {rank}", rank]
     dist.broadcast_object_list(lists, 0)
     return [gathered, lists]
+
+
+def reduction_of(rank, device, dtype, kind):
+    """A reduction of any type: on XLA, and what it must be, computed from all ranks' values."""
+    size = dist.get_world_size()
+    by_rank = [operand(i, dtype) for i in range(size)]
+    if device == "cpu":
+        return [expected_reduction(by_rank, kind)]
+    x = by_rank[rank].to(device)
+    dist.all_reduce(x, getattr(dist.ReduceOp, kind))
+    parts = torch.stack(by_rank[rank:] + by_rank[:rank]).to(device)  # part i is rank (rank + i)'s
+    part = torch.zeros_like(parts[0])
+    dist.reduce_scatter_tensor(part, parts, getattr(dist.ReduceOp, kind))
+    sent = [by_rank[(i + rank) % size] for i in range(size)]
+    assert torch.equal(part.cpu(), expected_reduction(sent, kind)), "reduce_scatter_tensor"
+    return [x.cpu()]
+
+
+def operand(rank, dtype):
+    if dtype == torch.bool:
+        return torch.tensor([rank % 2 == 0, True, False])
+    if dtype.is_complex:
+        return torch.tensor([1 + rank * 1j, 2.0, -1j], dtype=dtype)
+    if dtype.is_floating_point:
+        return torch.tensor([1.0 + rank, -0.5, 2.0]).to(dtype)
+    top = {torch.uint16: 2**16, torch.uint32: 2**32, torch.uint64: 2**64, torch.int16: 2**15}
+    values = [7 + rank, 3, (top[dtype] - 1 - 5 * rank) % top[dtype]]
+    raw = b"".join(value.to_bytes(dtype.itemsize, "little") for value in values)
+    return torch.frombuffer(bytearray(raw), dtype=dtype)
+
+
+def expected_reduction(by_rank, kind):
+    """By Python's numbers, element by element; integers wrap, bool adds by or."""
+    dtype = by_rank[0].dtype
+    results = []
+    for column in zip(*(x.tolist() for x in by_rank), strict=True):
+        value = column[0]
+        for other in column[1:]:
+            value = {
+                "SUM": lambda a, b: a + b,
+                "AVG": lambda a, b: a + b,
+                "PRODUCT": lambda a, b: a * b,
+                "MIN": min,
+                "MAX": max,
+                "BAND": lambda a, b: a & b,
+                "BOR": lambda a, b: a | b,
+                "BXOR": lambda a, b: a ^ b,
+            }[kind](value, other)
+        if dtype not in (torch.bool,) and not dtype.is_floating_point and not dtype.is_complex:
+            bits = 8 * dtype.itemsize
+            value %= 2**bits
+            if dtype.is_signed and value >= 2 ** (bits - 1):
+                value -= 2**bits
+            if kind == "AVG":
+                value = int(value / len(by_rank)) if dtype.is_signed else value // len(by_rank)
+            results.append((value % 2**bits).to_bytes(dtype.itemsize, "little"))
+        else:
+            results.append(value / len(by_rank) if kind == "AVG" else value)
+    if isinstance(results[0], bytes):
+        return torch.frombuffer(bytearray(b"".join(results)), dtype=dtype)
+    return torch.tensor(results).to(dtype)

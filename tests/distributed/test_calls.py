@@ -48,6 +48,10 @@ CASES["all_reduce AVG"] = (calls.scaled, {"kind": "AVG"})
 CASES["all_reduce PREMUL_SUM"] = (calls.scaled, {"kind": "PREMUL_SUM"})
 CASES["all_gather_into_tensor stacked"] = (calls.all_gather_into_tensor, {"stacked": True})
 CASES["reduce_scatter_tensor stacked"] = (calls.reduce_scatter_tensor, {"stacked": True})
+for _dtype, _kinds in calls.OTHER_TYPES.items():
+    for _kind in _kinds:
+        _fields = {"dtype": _dtype, "kind": _kind}
+        CASES[f"reduction_of {_dtype} {_kind}"] = (calls.reduction_of, _fields)
 
 
 RUN = {"threads": worlds.run, "processes": processes.run}

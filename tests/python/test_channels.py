@@ -274,7 +274,7 @@ def send_recv_sync(x, channel, receive):
 def test_ends_on_two_ranks_that_differ():
     by_rank = worlds.run(4, ends_that_differ)
     for rank, ((kind, message), after) in enumerate(by_rank):
-        assert kind == "RanksDisagree" and after == ([0, 1] if rank == 0 else [0, 0])
+        assert kind == "CollectiveMismatchError" and after == ([0, 1] if rank == 0 else [0, 0])
         for word in [f"channel={Channel(RING).id}", "f32[2]", "f32[3]"]:
             assert word in message
         assert message.count(line(send_recv_sync, 1)) == 2
@@ -287,7 +287,7 @@ def only_some_receive(rank):
 
 def test_a_channel_is_for_all_ranks():
     for rank, ((kind, message), after) in enumerate(worlds.run(4, only_some_receive)):
-        assert kind == "RanksDisagree" and after == ([0, 1] if rank == 0 else [0, 0])
+        assert kind == "CollectiveMismatchError" and after == ([0, 1] if rank == 0 else [0, 0])
         assert line(send_recv_sync, 3) in message and f"channel={1 << 20}" in message
 
 
@@ -306,7 +306,7 @@ def lose_the_graph(rank):
 
 def test_what_was_sent_in_a_graph_that_is_thrown_away():
     for rank, (lost, received, left, after) in enumerate(worlds.run(4, lose_the_graph)):
-        assert lost == "RanksDisagree" and "has no send before it" in received
+        assert lost == "CollectiveMismatchError" and "has no send before it" in received
         assert left == ("nothing", "") and after == ([0, 1] if rank == 0 else [0, 0])
 
 

@@ -37,6 +37,7 @@ import multiprocessing.connection
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -208,6 +209,14 @@ def run(
     """`fn(rank, *args)` on every rank of the kept world of that size; the results by rank."""
     world = keep(_worlds, world_size, _MOST_KEPT, World)
     return world.run(fn, *args, timeout_s=timeout_s, launch_timeout_s=launch_timeout_s)
+
+
+def free_port() -> int:
+    """A port that nothing listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+    return port
 
 
 def close_all() -> None:

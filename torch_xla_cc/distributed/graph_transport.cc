@@ -11,6 +11,7 @@
 #include "torch_xla_cc/distributed/reductions.h"
 #include "torch_xla_cc/distributed/unlocked.h"
 #include "torch_xla_cc/distributed/work.h"
+#include "torch_xla_cc/distributed/write.h"
 #include "torch_xla_cc/graph.h"
 #include "torch_xla_cc/ranks.h"
 
@@ -22,11 +23,6 @@ namespace {
 Groups GroupsFor(const Group& group) {
   const Groups own({group.members});
   return own.Completed(group.world_size).value_or(own);
-}
-
-// The outputs see `value` from here on. Not as an operation that autograd knows of.
-void Write(const at::Tensor& output, const at::Tensor& value) {
-  output.copy_(value.reshape(output.sizes()));
 }
 
 // As many rows as `rows`; what is filled up does not count.
@@ -96,6 +92,27 @@ void RunPending(const Group& group, Timeout timeout) {
   }
 }
 
+template <class T>
+double FactorOf(const T& op, decltype(op.reduction)*) {
+  return op.reduction.factor;
+}
+template <class T>
+double FactorOf(const T&, ...) {
+  return 1.0;
+}
+
+// What comes of a node in a group of one rank, which has nobody to meet.
+Tensors Alone(const Collective& node, const Tensors& operands) {
+  const double factor = Visit(node, [](const auto& op) { return FactorOf(op, nullptr); });
+  if (factor == 1.0) return operands;
+  Tensors scaled;
+  for (const at::Tensor& x : operands) {
+    const bool whole = at::isIntegralType(x.scalar_type(), /*includeBool=*/true);
+    scaled.push_back(x * (whole ? at::Scalar(static_cast<int64_t>(factor)) : at::Scalar(factor)));
+  }
+  return scaled;
+}
+
 at::Tensor ToHost(const at::Tensor& x) { return x.to(at::kCPU); }
 
 }  // namespace
@@ -111,6 +128,15 @@ GraphTransport::GraphTransport(Group group, std::unique_ptr<HostTransport> besid
       only_({this->group().members}),
       beside_(std::move(beside)) {}
 
+std::unique_ptr<Transport> GraphTransport::Split(Group group, const std::vector<int>& ranks,
+                                                 const c10::intrusive_ptr<c10d::Store>& store) {
+  std::unique_ptr<HostTransport> beside;
+  if (beside_) {
+    beside.reset(static_cast<HostTransport*>(beside_->Split(group, ranks, store).release()));
+  }
+  return std::make_unique<GraphTransport>(std::move(group), std::move(beside));
+}
+
 void GraphTransport::Announce(const CallPtr& call) {
   if (!beside_) Board::Get().Announce(group(), call);
 }
@@ -123,6 +149,7 @@ void GraphTransport::Forget() {
 
 Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
                               const Tensors& operands) const {
+  if (group().size() == 1) return Alone(node, operands);
   if (beside_) beside_->Compare(call);
   const py::gil_scoped_acquire locked;
   return AttachTensors(node, operands);
@@ -299,7 +326,6 @@ WorkPtr GraphTransport::Recv(const CallPtr& call, const at::Tensor& x, int from,
       health->Break(std::current_exception());
       throw;
     }
-    const at::AutoDispatchBelowADInplaceOrView guard;
     Write(x, slot->x.to(x.device()));
     call->End(GroupCall::State::kDone);
     return slot->source;

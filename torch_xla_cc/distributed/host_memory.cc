@@ -11,6 +11,8 @@
 #include <mutex>
 #include <vector>
 
+#include "torch_xla_cc/distributed/write.h"
+
 namespace xla_cc {
 namespace {
 
@@ -99,7 +101,7 @@ void WriteFromHost(const at::Tensor& x, const at::Tensor& value) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   if (x.numel() == 0) return;
   if (!IsDlpackType(x.scalar_type())) {
-    x.copy_(value.reshape(x.sizes()));
+    Write(x, value.reshape(x.sizes()).to(x.device()));
     return;
   }
   at::Tensor whole = value.contiguous();
@@ -112,7 +114,7 @@ void WriteFromHost(const at::Tensor& x, const at::Tensor& value) {
   const py::gil_scoped_acquire locked;
   const py::capsule capsule(at::toDLPack(whole), "dltensor");
   const py::object imported = XlaC().attr("_from_dlpack")(capsule);
-  x.copy_(THPVariable_Unpack(imported.ptr()).reshape(x.sizes()));
+  Write(x, THPVariable_Unpack(imported.ptr()));
 }
 
 }  // namespace xla_cc

@@ -75,9 +75,37 @@ at::Tensor Completed(at::Tensor x, const c10d::ReduceOp& op, at::ScalarType type
   return at::isIntegralType(type, /*includeBool=*/true) ? x.div_(size, "trunc") : x.div_(size);
 }
 
+namespace {
+
+// torch has no arithmetic on these. The bits of sums and products are those of signed numbers; for
+// the order, the highest bit is turned over.
+at::Tensor ReducedAsSigned(const Tensors& by_rank, const c10d::ReduceOp& op) {
+  const ReduceKind kind = ReductionOf(op).kind;
+  const bool ordered = kind == ReduceKind::kMin || kind == ReduceKind::kMax;
+  const auto turned = [&](const at::Tensor& x) {
+    return ordered ? at::bitwise_xor(x, at::Scalar(INT64_MIN)) : x;
+  };
+  Tensors values;
+  for (const at::Tensor& x : by_rank) values.push_back(turned(x.view(at::kLong)));
+  const bool average = kind == ReduceKind::kAverage;
+  const c10d::ReduceOp sum(c10d::ReduceOp::SUM);
+  at::Tensor y = turned(ReducedHere(values, average ? sum : op));
+  if (average) {  // of numbers without a sign: half of it is divided, twice of that corrected
+    const auto size = static_cast<int64_t>(by_rank.size());
+    const at::Tensor half =
+        at::bitwise_and(at::bitwise_right_shift(y, at::Scalar(1)), at::Scalar(INT64_MAX));
+    const at::Tensor quotient = at::div(half, at::Scalar(size), "floor") * 2;
+    y = quotient + (y - quotient * size).ge(size).to(at::kLong);
+  }
+  return y.view(at::kUInt64);
+}
+
+}  // namespace
+
 at::Tensor ReducedHere(const Tensors& by_rank, const c10d::ReduceOp& op) {
   const Reduction reduction = ReductionOf(op);
   const at::ScalarType type = by_rank[0].scalar_type();
+  if (type == at::kUInt64) return ReducedAsSigned(by_rank, op);
   const ReduceKind kind = KindFor(reduction.kind, type);
   at::Tensor sum;
   for (const at::Tensor& value : by_rank) {
@@ -85,6 +113,7 @@ at::Tensor ReducedHere(const Tensors& by_rank, const c10d::ReduceOp& op) {
     if (reduction.factor != 1.0) wide = wide * reduction.factor;
     sum = sum.defined() ? Combine(kind, sum, wide) : wide;
   }
+  if (at::isIntegralType(type, /*includeBool=*/false)) sum = sum.to(type).to(WideTypeOf(type));
   sum = Completed(sum.is_alias_of(by_rank[0]) ? sum.clone() : sum, op, type,
                   static_cast<int>(by_rank.size()));
   return sum.to(type);

@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
@@ -49,6 +50,10 @@ class Transport {
   virtual ~Transport() = default;
   const Group& group() const { return group_; }
   Health& health() { return *health_; }
+
+  // The same for some ranks of this group, of which this rank is one. `ranks` are theirs here.
+  virtual std::unique_ptr<Transport> Split(Group group, const std::vector<int>& ranks,
+                                           const c10::intrusive_ptr<c10d::Store>& store) = 0;
 
   // Before a call that this rank makes next, of which the other ranks hear.
   virtual void Announce(const CallPtr& call) = 0;

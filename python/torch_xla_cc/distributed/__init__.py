@@ -49,7 +49,7 @@ def _create(options: Any, _: Any = None) -> Any:  # noqa: ANN401 (types of c10d)
     world_size = dist.get_world_size() if dist.is_initialized() else options.group_size
     rank, size = options.group_rank, options.group_size
     group = _C.Group(options.group_id, members, world_size, rank)
-    if this_rank() is not None:
+    if this_rank() is not None or size == 1:
         return _C.thread_backend(group, milliseconds)
     store = c10d.PrefixStore("xla_cc", options.store)
     gloo = c10d.ProcessGroupGloo(c10d.PrefixStore("gloo", store), rank, size, options.timeout)

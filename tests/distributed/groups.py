@@ -1,0 +1,117 @@
+"""Ways to make groups, each as a function of the rank."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+import torch_xla
+from torch.distributed.device_mesh import init_device_mesh
+
+import torch_xla_cc
+import torch_xla_cc.distributed
+
+
+def sum_of_ones(group=None):
+    x = torch.ones(2, device=torch_xla.device())
+    dist.all_reduce(x, group=group)
+    return x.tolist()
+
+
+def restart(rank, world, where, /, **how):
+    """A world made in that way, instead of the one that is there."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    dist.init_process_group(**how)
+    try:
+        assert dist.get_rank() == rank and dist.get_world_size() == world
+        return sum_of_ones()
+    finally:
+        dist.destroy_process_group()
+
+
+def by_url(rank, world, where, backend, url):
+    how = {} if url in ("env://", "xla://") else {"rank": rank, "world_size": world}
+    # Under torchrun a tcp:// url means the store of its agent, also where that is not.
+    agent = os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None) if "tcp" in url else None
+    try:
+        return restart(rank, world, where, backend=backend, init_method=url, **how)
+    finally:
+        if agent is not None:
+            os.environ["TORCHELASTIC_USE_AGENT_STORE"] = agent
+
+
+def by_store(rank, world, where, backend, path):
+    store = dist.FileStore(path, world)
+    return restart(rank, world, where, backend=backend, store=store, rank=rank, world_size=world)
+
+
+def installed(rank, world, url):
+    """torch_xla's own name of the backend."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    with torch_xla_cc.installed():
+        dist.init_process_group("xla", init_method=url)
+        backend = dist.group.WORLD._get_backend(torch.device("xla"))
+        found = [backend.name(), sum_of_ones()]
+        group = dist.new_group([0, 1], use_local_synchronization=True) if rank < 2 else None
+        found.append(sum_of_ones(group) if rank < 2 else [2.0, 2.0])
+        dist.barrier()
+        dist.destroy_process_group()
+    return found
+
+
+def local_groups(rank):
+    """Only the members make the group: no call on the others."""
+    if not dist.is_initialized():
+        dist.init_process_group("cpu:gloo,xla:xla_cc")
+    members = [0, 2, 3]
+    if rank not in members:
+        return None
+    new_group = torch_xla.distributed.xla_backend._orig_new_group_fn
+    group = new_group(
+        members,
+        use_local_synchronization=True,
+        timeout=timedelta(seconds=30),
+        group_desc="three of four",
+    )
+    return sum_of_ones(group)
+
+
+def subgroups(rank):
+    if not dist.is_initialized():
+        dist.init_process_group("cpu:gloo,xla:xla_cc")
+    group, groups = dist.new_subgroups(2)
+    assert len(groups) == 2
+    return sum_of_ones(group), dist.get_process_group_ranks(group)
+
+
+def split(rank):
+    """dist.split_group asks for the backend of "cuda", whatever the group has; the method does not."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    dist.init_process_group("xla_cc")
+    members = [0, 3] if rank in (0, 3) else [1, 2]
+    group = dist.group.WORLD.split_group(
+        members, timeout=timedelta(seconds=30), group_name=f"split {members}"
+    )
+    x = torch.ones(2, device=torch_xla.device())
+    group.allreduce([x]).wait()
+    dist.barrier()
+    dist.destroy_process_group()
+    return x.tolist(), group.rank()
+
+
+def mesh(rank):
+    """torch makes no groups for a mesh of device type "xla" (trap 3): of the CPU's, which have both."""
+    if not dist.is_initialized():
+        dist.init_process_group("cpu:gloo,xla:xla_cc")
+    both = init_device_mesh("cpu", (2, 2), mesh_dim_names=("rows", "columns"))
+    found = []
+    for name in ("rows", "columns"):
+        x = torch.full((1,), float(rank), device=torch_xla.device())
+        dist.all_reduce(x, group=both.get_group(name))
+        found.append(x.item())
+    return found

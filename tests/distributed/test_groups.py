@@ -1,0 +1,68 @@
+"""Worlds and groups of all kinds, on threads and on processes."""
+
+import groups
+import processes
+import pytest
+import worlds
+
+RUN = {"threads": worlds.run, "processes": processes.run}
+BACKENDS = ["xla_cc", "cpu:gloo,xla:xla_cc"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("where", RUN)
+def test_env(where, backend):
+    assert RUN[where](2, groups.by_url, 2, where, backend, "env://") == [[2.0, 2.0]] * 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("where", RUN)
+def test_file(where, backend, tmp_path):
+    url = f"file://{tmp_path}/ranks"
+    assert RUN[where](2, groups.by_url, 2, where, backend, url) == [[2.0, 2.0]] * 2
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_tcp(where):
+    url = f"tcp://127.0.0.1:{worlds.free_port()}"
+    assert RUN[where](2, groups.by_url, 2, where, "xla_cc", url) == [[2.0, 2.0]] * 2
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_a_given_store(where, tmp_path):
+    path = f"{tmp_path}/store"
+    assert RUN[where](2, groups.by_store, 2, where, "xla_cc", path) == [[2.0, 2.0]] * 2
+
+
+@pytest.mark.parametrize(
+    ("where", "url"), [("threads", "env://"), ("threads", "xla://"), ("processes", "env://")]
+)
+def test_the_name_of_torch_xla(where, url):
+    for name, of_all, of_two in RUN[where](3, groups.installed, 3, url):
+        assert name == "xla_cc"
+        assert of_all == [3.0, 3.0] and of_two == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_groups_that_only_members_make(where):
+    three = [3.0, 3.0]
+    assert RUN[where](4, groups.local_groups) == [three, None, three, three]
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_new_subgroups(where):
+    two = [2.0, 2.0]
+    expected = [(two, [0, 1]), (two, [0, 1]), (two, [2, 3]), (two, [2, 3])]
+    assert RUN[where](4, groups.subgroups) == expected
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_split_group(where):
+    two = [2.0, 2.0]
+    expected = [(two, 0), (two, 0), (two, 1), (two, 1)]
+    assert RUN[where](4, groups.split) == expected
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_device_mesh(where):
+    assert RUN[where](4, groups.mesh) == [[2.0, 1.0], [4.0, 1.0], [2.0, 5.0], [4.0, 5.0]]

@@ -1,0 +1,14 @@
+"""A short soak; soak.py by itself runs the long one."""
+
+import processes
+import pytest
+import soak
+import worlds
+
+RUN = {"threads": worlds.run, "processes": processes.run}
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_mixed_calls(where):
+    for memory in RUN[where](4, soak.soak, 300, timeout_s=150):
+        assert len(memory) > 9
