@@ -49,7 +49,7 @@ def this_rank() -> int | None:
 
 
 def _environment(store: c10d.Store, world_size: int, before: Callable[..., Any]) -> Any:  # noqa: ANN401
-    """env:// and xla:// for ranks that share one environment: rank and store are those of the launch."""
+    """env:// and xla:// for ranks that share one environment: rank and store are the launch's."""
     rounds: dict[int, int] = {}
 
     def handler(url: str, *args: Any, **kwargs: Any) -> Iterator[tuple[c10d.Store, int, int]]:  # noqa: ANN401

@@ -89,7 +89,7 @@ def subgroups(rank):
 
 
 def split(rank):
-    """dist.split_group asks for the backend of "cuda", whatever the group has; the method does not."""
+    """By the method: dist.split_group asks for the backend of "cuda", whatever the group has."""
     if dist.is_initialized():
         dist.destroy_process_group()
     dist.init_process_group("xla_cc")
@@ -105,7 +105,7 @@ def split(rank):
 
 
 def mesh(rank):
-    """torch makes no groups for a mesh of device type "xla" (trap 3): of the CPU's, which have both."""
+    """torch makes no groups for a mesh of device type "xla"; those of "cpu" have both backends."""
     if not dist.is_initialized():
         dist.init_process_group("cpu:gloo,xla:xla_cc")
     both = init_device_mesh("cpu", (2, 2), mesh_dim_names=("rows", "columns"))

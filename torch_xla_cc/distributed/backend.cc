@@ -7,6 +7,7 @@
 
 #include "lowering/errors.h"
 #include "torch_xla_cc/arguments.h"
+#include "torch_xla_cc/distributed/buffers.h"
 #include "torch_xla_cc/distributed/host_p2p.h"
 #include "torch_xla_cc/distributed/recorder.h"
 #include "torch_xla_cc/distributed/reductions.h"
@@ -306,8 +307,18 @@ WorkPtr XlaBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
     RequireElements(kOp, "output[" + std::to_string(rank_) + "]", outputs[i][rank_],
                     inputs[i].numel(), "as the input of this rank");
   }
+  Tensors buffers;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    RequireApart(kOp, inputs[i], outputs[i], rank_);
+    const at::Tensor buffer = BufferOf(kOp, "output", outputs[i]);
+    if (buffer.defined() && AllAlike(outputs[i])) buffers.push_back(buffer);
+  }
+  const bool into = buffers.size() == inputs.size();
   const auto call = Begin("all_gather(" + Text(outputs) + ")", opts.timeout, opts.asyncOp);
-  return Issue(call, true, [&] { return transport_->AllGather(call, outputs, inputs); });
+  return Issue(call, true, [&] {
+    return into ? transport_->AllGatherInto(call, buffers, inputs)
+                : transport_->AllGather(call, outputs, inputs);
+  });
 }
 
 WorkPtr XlaBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -374,10 +385,18 @@ WorkPtr XlaBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& input
                     "as the input for this rank");
   }
   RequireReduction(kOp, outputs, opts.reduceOp);
+  Tensors buffers;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const at::Tensor buffer = BufferOf(kOp, "input", inputs[i]);
+    if (buffer.defined() && AllAlike(inputs[i])) buffers.push_back(buffer);
+  }
+  const bool into = buffers.size() == outputs.size();
   const auto call = Begin("reduce_scatter(" + Text(inputs) + ", " + TextOf(opts.reduceOp) + ")",
                           opts.timeout, opts.asyncOp);
-  return Issue(call, true,
-               [&] { return transport_->ReduceScatter(call, outputs, inputs, opts.reduceOp); });
+  return Issue(call, true, [&] {
+    return into ? transport_->ReduceScatterInto(call, outputs, buffers, opts.reduceOp)
+                : transport_->ReduceScatter(call, outputs, inputs, opts.reduceOp);
+  });
 }
 
 WorkPtr XlaBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,

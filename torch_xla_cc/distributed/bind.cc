@@ -2,6 +2,7 @@
 
 #include "torch_xla_cc/distributed/backend.h"
 #include "torch_xla_cc/distributed/board.h"
+#include "torch_xla_cc/distributed/buffers.h"
 #include "torch_xla_cc/distributed/graph_transport.h"
 #include "torch_xla_cc/distributed/host_transport.h"
 #include "torch_xla_cc/distributed/kernels.h"
@@ -63,6 +64,7 @@ void BindDistributed(py::module_& m) {
       }
     });
   });
+  m.def("set_wants_buffers", [](bool value) { return std::exchange(WantsBuffers(), value); });
   m.def("set_in_graph", [](bool value) { return std::exchange(InGraph(), value); });
   m.def("board_clear", [] {
     Board::Get().Clear();

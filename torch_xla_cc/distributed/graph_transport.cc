@@ -60,10 +60,8 @@ Tensors Flat(const std::vector<Tensors>& lists) {
   return all;
 }
 
-bool AllAlike(const Tensors& tensors) {
-  return std::all_of(tensors.begin(), tensors.end(),
-                     [&](const at::Tensor& x) { return x.sizes() == tensors[0].sizes(); });
-}
+// The rows of each rank, so that forms of one call make one node.
+at::Tensor Rows(const at::Tensor& x) { return x.dim() == 0 ? x.reshape({1}) : x; }
 
 std::vector<int64_t> Elements(const Tensors& tensors) {
   std::vector<int64_t> sizes;
@@ -217,7 +215,9 @@ WorkPtr GraphTransport::AllGather(const CallPtr& call, const std::vector<Tensors
 
 WorkPtr GraphTransport::AllGatherInto(const CallPtr& call, const Tensors& outputs,
                                       const Tensors& inputs) {
-  const Tensors gathered = Issue(call, xla_cc::AllGather{0, groups_}, inputs);
+  Tensors operands;
+  for (const at::Tensor& input : inputs) operands.push_back(Rows(input));
+  const Tensors gathered = Issue(call, xla_cc::AllGather{0, groups_}, operands);
   for (size_t i = 0; i < outputs.size(); ++i) Write(outputs[i], gathered[i]);
   return Done(call, outputs);
 }
@@ -252,7 +252,9 @@ WorkPtr GraphTransport::ReduceScatter(const CallPtr& call, const Tensors& output
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (AllAlike(inputs[i])) {
       const xla_cc::ReduceScatter node{ReductionOf(op), 0, {}, groups_};
-      Write(outputs[i], Issue(call, node, {at::stack(inputs[i])})[0]);
+      Tensors parts;
+      for (const at::Tensor& x : inputs[i]) parts.push_back(x.reshape(Rows(outputs[i]).sizes()));
+      Write(outputs[i], Issue(call, node, {at::cat(parts)})[0]);
       continue;
     }
     const Sizes sizes = OfMembers(Elements(inputs[i]));
@@ -265,9 +267,10 @@ WorkPtr GraphTransport::ReduceScatter(const CallPtr& call, const Tensors& output
 WorkPtr GraphTransport::ReduceScatterInto(const CallPtr& call, const Tensors& outputs,
                                           const Tensors& inputs, const c10d::ReduceOp& op) {
   Tensors operands;
-  for (const at::Tensor& input : inputs) {
-    const bool rows = input.dim() > 0 && input.size(0) % group().size() == 0;
-    operands.push_back(rows ? input : input.reshape({-1}));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    std::vector<int64_t> dims = Rows(outputs[i]).sizes().vec();
+    dims[0] *= group().size();
+    operands.push_back(inputs[i].reshape(dims));
   }
   const xla_cc::ReduceScatter node{ReductionOf(op), 0, {}, groups_};
   const Tensors scattered = Issue(call, node, operands);

@@ -1,5 +1,6 @@
 #include "torch_xla_cc/distributed/transport.h"
 
+#include <algorithm>
 #include <cctype>
 
 #include "lowering/hlo/shape.h"
@@ -41,6 +42,11 @@ std::string DtypeText(const at::Tensor& x) {
 
 std::string ShapeText(const at::Tensor& x) {
   return DtypeText(x) + "[" + hlo::ToString(x.sizes().vec()) + "]";
+}
+
+bool AllAlike(const Tensors& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(),
+                     [&](const at::Tensor& x) { return x.sizes() == tensors[0].sizes(); });
 }
 
 void Health::Break(const std::exception_ptr& error) {

@@ -23,6 +23,7 @@ constexpr int kAnySource = -1;
 
 std::string DtypeText(const at::Tensor& x);  // float32
 std::string ShapeText(const at::Tensor& x);  // float32[2,3]
+bool AllAlike(const Tensors& tensors);       // of one shape
 
 // What has broken a group. It is of no use after that: its ranks no longer agree on what comes
 // next.

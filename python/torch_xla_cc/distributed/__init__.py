@@ -27,6 +27,7 @@ __all__ = [
     "CollectiveTimeoutError",
     "flight_recorder",
     "in_graph",
+    "one_buffer",
 ]
 
 BACKEND = "xla_cc"
@@ -70,6 +71,21 @@ def in_graph() -> Iterator[None]:
         yield
     finally:
         _C.set_in_graph(before)
+
+
+@contextlib.contextmanager
+def one_buffer() -> Iterator[None]:
+    """Have lists that are not views of one buffer, in order, refused: their parts are copied.
+
+    The list given to all_gather, and that given to reduce_scatter, may be chunks of one tensor.
+    Then the tensor itself is written, or read. Inside of this, anything else is a ValueError that
+    names the tensor that is off, and where it should be.
+    """
+    before = _C.set_wants_buffers(True)
+    try:
+        yield
+    finally:
+        _C.set_wants_buffers(before)
 
 
 _C.register_kernels()

@@ -1,0 +1,89 @@
+"""Lists that are views of one buffer, each as a function of the rank."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+import torch_xla
+
+from torch_xla_cc.distributed import one_buffer
+
+
+def start():
+    if not dist.is_initialized():
+        dist.init_process_group("cpu:gloo,xla:xla_cc")
+    return dist.get_world_size(), torch_xla.device()
+
+
+def error_of(call):
+    try:
+        call()
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def forms(size, device):
+    """Lists of `size` tensors of two rows that fill a buffer, or a part of it, and that buffer."""
+    buffer = torch.zeros(2 * size, 3, device=device)
+    yield list(buffer.chunk(size)), buffer
+    buffer = torch.zeros(size, 2, 3, device=device)
+    yield list(buffer.unbind()), buffer
+    buffer = torch.zeros(2 * size + 3, 3, device=device)
+    yield [buffer[1 + 2 * i : 3 + 2 * i] for i in range(size)], buffer
+
+
+def gathers(rank):
+    size, device = start()
+    found = []
+    for views, buffer in forms(size, device):
+        with one_buffer():
+            dist.all_gather(views, torch.full((2, 3), rank + 1.0, device=device))
+        found.append(([view.cpu() for view in views], buffer.cpu()))
+    return found
+
+
+def scatters(rank):
+    size, device = start()
+    found = []
+    for views, buffer in forms(size, device):
+        buffer += torch.arange(buffer.numel(), device=device).view(buffer.shape)
+        output = torch.zeros(2, 3, device=device)
+        with one_buffer():
+            dist.reduce_scatter(output, views)
+        found.append((output.cpu(), views[rank].cpu() * size))
+    return found
+
+
+def in_place(rank):
+    """The input is this rank's part of the output."""
+    size, device = start()
+    buffer = torch.zeros(size * 2, device=device)
+    parts = list(buffer.chunk(size))
+    parts[rank].fill_(rank + 1.0)
+    with one_buffer():
+        dist.all_gather(parts, parts[rank])
+    into = torch.zeros(size * 2, device=device)
+    into.chunk(size)[rank].fill_(rank + 1.0)
+    dist.all_gather_into_tensor(into, into.chunk(size)[rank])
+    return buffer.tolist(), into.tolist()
+
+
+def refused(rank):
+    size, device = start()
+    x = torch.ones(2, device=device)
+    buffer = torch.zeros(8 * size, device=device)
+    lists = {
+        "apart": [torch.zeros(2, device=device) for _ in range(size)],
+        "order": [buffer[2 * i : 2 * i + 2] for i in reversed(range(size))],
+        "gap": [buffer[4 * i : 4 * i + 2] for i in range(size)],
+        "strided": [buffer[4 * i : 4 * i + 4 : 2] for i in range(size)],
+    }
+    found = {}
+    for name, outputs in lists.items():
+        with one_buffer():
+            found[name] = error_of(lambda outputs=outputs: dist.all_gather(outputs, x))
+    views = list(buffer[: 2 * size].chunk(size))
+    found["overlap"] = error_of(lambda: dist.all_gather(views, buffer[1:3]))
+    dist.all_gather(lists["gap"], x)  # without asking for a buffer: copied
+    return found, buffer.cpu()

@@ -1,0 +1,121 @@
+#include "torch_xla_cc/distributed/buffers.h"
+
+#include <ATen/ATen.h>
+#include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include <optional>
+
+#include "lowering/errors.h"
+#include "torch_xla_cc/arguments.h"
+
+namespace xla_cc {
+namespace {
+
+// Where a tensor lies in the buffer that it is a view of, in elements.
+struct Place {
+  at::Tensor buffer;
+  int64_t offset = 0;
+};
+
+constexpr int64_t kMostRows = int64_t{1} << 20;
+
+// XLA tensors do not know where they lie. What made them of their buffer is done again, on the
+// numbers of the buffer's rows; so views of whole rows are known, and no others.
+std::optional<Place> PlaceOf(const at::Tensor& x) {
+  namespace functional = at::functionalization::impl;
+  if (!x.is_view() || !functional::isFunctionalTensor(x)) return Place{x, 0};
+  const at::Tensor buffer(x._base());
+  const bool one_row = x.dim() == buffer.dim() - 1;
+  if (buffer.dim() == 0 || buffer.size(0) > kMostRows || (x.dim() != buffer.dim() && !one_row) ||
+      x.sizes().slice(one_row ? 0 : 1) != buffer.sizes().slice(1)) {
+    return std::nullopt;
+  }
+  const int64_t rows = one_row ? 1 : x.size(0);
+  std::vector<int64_t> dims(buffer.dim(), 1);
+  dims[0] = buffer.size(0);
+  const at::AutoDispatchSkipFunctionalize no_functionalize;
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  at::Tensor numbers = at::arange(dims[0], at::TensorOptions(at::kLong)).view(dims);
+  try {
+    for (const auto& step : functional::unsafeGetFunctionalWrapper(x)->view_metas()) {
+      numbers = step->forward(numbers);
+    }
+  } catch (const std::exception&) {
+    return std::nullopt;  // of another number of elements: a reshape
+  }
+  if (numbers.dim() != x.dim() || numbers.numel() != rows ||
+      (!one_row && numbers.size(0) != rows)) {
+    return std::nullopt;
+  }
+  if (rows == 0) return Place{buffer, 0};
+  const at::Tensor flat = numbers.reshape({-1}).contiguous();
+  const int64_t first = flat[0].item<int64_t>();
+  if (!at::equal(flat, at::arange(first, first + rows, flat.options()))) return std::nullopt;
+  return Place{buffer, first * (buffer.numel() / buffer.size(0))};
+}
+
+std::string Text(const char* argument, size_t i) {
+  return std::string(argument) + "[" + std::to_string(i) + "]";
+}
+
+}  // namespace
+
+bool& WantsBuffers() {
+  thread_local bool wants = false;
+  return wants;
+}
+
+at::Tensor BufferOf(const char* op, const char* argument, const Tensors& list) {
+  const auto off = [&](size_t i, const std::string& value, const std::string& required) {
+    if (!WantsBuffers()) return at::Tensor();
+    throw BadValue(Refuse({"D7", op, Text(argument, i), value, required,
+                           "Make the list of one buffer: buffer.chunk(size), or leave "
+                           "one_buffer() out"})
+                       .message());
+  };
+  const std::optional<Place> first = PlaceOf(list[0]);
+  if (list.size() > 1 && !list[0].is_view()) {
+    return off(0, ShapeText(list[0]) + ", a tensor of its own", "a view of the list's buffer");
+  }
+  int64_t end = first ? first->offset : 0;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::optional<Place> place = PlaceOf(list[i]);
+    if (!place || !first) {
+      return off(i, ShapeText(list[i]), "whole rows of its buffer, one behind the other");
+    }
+    if (!place->buffer.is_same(first->buffer)) {
+      return off(i, ShapeText(list[i]) + ", of another buffer",
+                 "a view of the buffer of " + Text(argument, 0));
+    }
+    if (place->offset != end) {
+      return off(i, "at element " + std::to_string(place->offset) + " of its buffer",
+                 "at element " + std::to_string(end) + ", behind the tensor before it");
+    }
+    end += list[i].numel();
+  }
+  if (first->offset == 0 && end == first->buffer.numel()) return first->buffer;
+  return first->buffer.reshape({-1}).narrow(0, first->offset, end - first->offset);
+}
+
+void RequireApart(const char* op, const at::Tensor& input, const Tensors& outputs, int rank) {
+  if (input.numel() == 0 || !input.is_view()) return;
+  const std::optional<Place> in = PlaceOf(input);
+  for (size_t i = 0; i < outputs.size() && in; ++i) {
+    const std::optional<Place> out = PlaceOf(outputs[i]);
+    if (!out || !out->buffer.is_same(in->buffer)) continue;
+    const bool apart =
+        in->offset + input.numel() <= out->offset || out->offset + outputs[i].numel() <= in->offset;
+    if (apart || (static_cast<int>(i) == rank && in->offset == out->offset)) continue;
+    throw BadValue(
+        Refuse({"D8", op, "input",
+                "at element " + std::to_string(in->offset) + " of the buffer of " +
+                    Text("output", i) + ", which begins at " + std::to_string(out->offset),
+                "apart from the outputs, or the one of this rank, output[" + std::to_string(rank) +
+                    "]",
+                "Pass a copy of it: input.clone()"})
+            .message());
+  }
+}
+
+}  // namespace xla_cc
