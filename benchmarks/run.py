@@ -25,6 +25,21 @@ _SCRIPTS: dict[str, tuple[tuple[str, ...], list[str]]] = {
         ("op", "us, ours", "us, torch_xla", "ratio"),
         ["import host_cost as b; rows = b.run()"],
     ),
+    "Host cost of a call of torch.distributed, one device": (
+        (
+            "op",
+            "us, ours",
+            "us, ours, of eight ranks",
+            "us, torch_xla",
+            "ratio",
+            "ratio, of eight",
+        ),
+        ["import process_group as b; rows = b.host_cost()"],
+    ),
+    "Four processes on CPU against gloo on CPU tensors": (
+        ("op", "size a rank", "ms, ours", "ms, gloo", "ratio"),
+        ["import process_group as b; rows = b.against_gloo()"],
+    ),
     "Compiles of one program, ten steps": (
         ("ranks", "compiles"),
         [f"import compiles as b; rows = [('{n}', str(b.run({n})))]" for n in (4, 8)],
@@ -87,6 +102,9 @@ NOTES = """
   4 KiB and 2.0 above, a further one at most 1.1 at 1 MiB and 16 MiB. Rows above them miss them.
 - A further collective in a step costs each of our ranks its tracing; JAX has traced before.
 - These are figures of one run. Those of large results differ most between runs.
+- A group of one rank meets nobody, and no node is made for its calls. "Of eight ranks" is what a call
+  costs that has seven others to meet: traced for a TPU, with the check between ranks, and not run.
+- Of a call of torch.distributed, 4 to 6 us are PyTorch's own Python.
 - collective_permute, all_to_all, send and recv are decompositions on CPU threads: all_gathers, of
   everything or between pairs of ranks, and cost that ([capabilities.md](capabilities.md)).
 """

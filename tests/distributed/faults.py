@@ -167,3 +167,21 @@ def records(rank):
     dist.all_reduce(ones(4, 2), group=group)
     dist.broadcast(ones(3), 0, group=group)
     return flight_recorder(2), len(flight_recorder(0))
+
+
+def dropped(rank):
+    """A receive that nobody waits for, and what comes after it. gloo gives it the first message."""
+    group = group_of(20)
+    if rank == 1:
+        work = dist.irecv(torch.zeros(3, device=device()), 0, tag=5, group=group)
+        assert not work.is_completed()
+        del work
+    dist.barrier(group=group)
+    x = torch.full((3,), rank + 7.0, device=device())
+    for tag in (5, 6):
+        if rank == 0:
+            dist.isend(x, 1, tag=tag, group=group)
+    if rank == 1:
+        dist.recv(x, 0, tag=6, group=group)
+    dist.all_reduce(x, group=group)
+    return x.tolist()

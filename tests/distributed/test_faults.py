@@ -80,6 +80,11 @@ def test_one_call_short(where):
             assert "barrier()" in message and "rank 1" in message and took < 2 + SLACK_S
 
 
+@pytest.mark.parametrize("where", RUN)
+def test_a_receive_that_is_dropped(where):
+    assert RUN[where](2, faults.dropped) == [[14.0] * 3] * 2
+
+
 def test_a_wait_of_its_own_limit():
     for rank, (found, completed, fine) in enumerate(processes.run(2, faults.waits_too_long)):
         if rank == 0:

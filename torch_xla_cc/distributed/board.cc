@@ -142,6 +142,7 @@ std::vector<CallPtr> Board::Meet(const Group& group, const CallPtr& call) {
 void Board::Put(const Group& group, int to, int tag, const CallPtr& call, at::Tensor x) {
   const std::lock_guard lock(mutex_);
   std::list<SlotPtr>& asked = asked_[group.name];
+  asked.remove_if([](const SlotPtr& slot) { return slot.use_count() == 1; });  // were given up
   for (auto at = asked.begin(); at != asked.end(); ++at) {
     Slot& slot = **at;
     if (slot.to != to || slot.tag != tag) continue;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "torch_xla_cc/arguments.h"
 #include "torch_xla_cc/distributed/host_memory.h"
@@ -115,30 +116,26 @@ HostReceive::HostReceive(PointToPoint ends, at::Tensor x)
     header_work_ = ends_.peer == kAnySource ? ends_.gloo->recvAnysource(headers, ends_.tag)
                                             : ends_.gloo->recv(headers, ends_.peer, ends_.tag);
   });
-  taker_ = std::thread([this] {
+}
+
+void HostReceive::Begin() {
+  const auto self = c10::intrusive_ptr<HostReceive>::reclaim_copy(this);
+  std::thread([self] {
     std::exception_ptr wrong;
     try {
-      InGloo(ends_, [this] { Take(); });
+      InGloo(self->ends_, [&] { self->Take(); });
     } catch (...) {
       wrong = std::current_exception();
     }
-    const std::lock_guard lock(mutex_);
-    wrong_ = wrong;
-    taken_ = true;
-    changed_.notify_all();
-  });
-}
-
-HostReceive::~HostReceive() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!taken_) header_work_->abort();
-  }
-  Unlocked([this] { taker_.join(); });
+    const std::lock_guard lock(self->mutex_);
+    self->wrong_ = wrong;
+    self->taken_ = true;
+    self->changed_.notify_all();
+  }).detach();
 }
 
 void HostReceive::Take() {
-  if (!header_work_->wait(ends_.call->timeout)) return;  // given up
+  header_work_->wait(ends_.call->timeout);
   source_ = ends_.peer == kAnySource ? header_work_->sourceRank() : ends_.peer;
   const Header header = Parse(header_);
   const bool fits = header.shape == ShapeText(x_);

@@ -6,7 +6,6 @@
 
 #include <condition_variable>
 #include <mutex>
-#include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "torch_xla_cc/distributed/store_check.h"
@@ -51,7 +50,8 @@ class HostSend final : public c10d::Work {
 class HostReceive final : public c10d::Work {
  public:
   HostReceive(PointToPoint ends, at::Tensor x);
-  ~HostReceive() override;
+  // Once, when it is made. gloo cannot take back a receive: it is kept until something has come.
+  void Begin();
   bool isCompleted() override;
   bool isSuccess() const override { return done_; }
   bool wait(std::chrono::milliseconds timeout) override;
@@ -78,7 +78,6 @@ class HostReceive final : public c10d::Work {
   std::condition_variable changed_;
   bool taken_ = false;
   std::exception_ptr wrong_;
-  std::thread taker_;
 };
 
 }  // namespace xla_cc

@@ -339,11 +339,16 @@ WorkPtr HostTransport::AllToAllSingle(const CallPtr& call, const at::Tensor& out
 }
 
 WorkPtr HostTransport::Send(const CallPtr& call, const at::Tensor& x, int to, int tag) {
-  return c10::make_intrusive<HostSend>(Ends(call, to, tag), x, Bytes(HostView(x)), ++sent_[to]);
+  sends_.remove_if([](const auto& send) { return send->isCompleted(); });
+  sends_.push_back(
+      c10::make_intrusive<HostSend>(Ends(call, to, tag), x, Bytes(HostView(x)), ++sent_[to]));
+  return sends_.back();
 }
 
 WorkPtr HostTransport::Recv(const CallPtr& call, const at::Tensor& x, int from, int tag) {
-  return c10::make_intrusive<HostReceive>(Ends(call, from, tag), x);
+  auto work = c10::make_intrusive<HostReceive>(Ends(call, from, tag), x);
+  work->Begin();
+  return work;
 }
 
 PointToPoint HostTransport::Ends(const CallPtr& call, int peer, int tag) {

@@ -2,6 +2,7 @@
 // not connect. gloo carries the bytes.
 #pragma once
 
+#include <list>
 #include <map>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -70,7 +71,9 @@ class HostTransport final : public Transport {
   CheckMode mode_;
   StoreCheckPtr check_;
   std::map<int, uint32_t> sent_;  // messages, by the rank that they go to
-  Line line_;                     // destroyed first: its jobs use the others
+  // What may not have gone yet: gloo needs the memory, whether or not the caller keeps the Work.
+  std::list<c10::intrusive_ptr<HostSend>> sends_;
+  Line line_;  // destroyed first: its jobs use the others
 };
 
 }  // namespace xla_cc
