@@ -102,8 +102,9 @@ NOTES = """
   4 KiB and 2.0 above, a further one at most 1.1 at 1 MiB and 16 MiB. Rows above them miss them.
 - A further collective in a step costs each of our ranks its tracing; JAX has traced before.
 - These are figures of one run. Those of large results differ most between runs.
-- A group of one rank meets nobody, and no node is made for its calls. "Of eight ranks" is what a call
-  costs that has seven others to meet: traced for a TPU, with the check between ranks, and not run.
+- A group of one rank meets nobody, and no node is made for its calls. "Of eight ranks" is what a
+  call costs that has seven others to meet: traced for a TPU, with the check between ranks, and not
+  run.
 - Of a call of torch.distributed, 4 to 6 us are PyTorch's own Python.
 - collective_permute, all_to_all, send and recv are decompositions on CPU threads: all_gathers, of
   everything or between pairs of ranks, and cost that ([capabilities.md](capabilities.md)).
