@@ -11,6 +11,10 @@
 
 namespace xla_cc {
 
+// Whether calls of this thread wait before they return. Those of functional collectives do: torch
+// keeps their Works by the storage of the outputs, and XLA tensors have none.
+bool& WaitsAtOnce();
+
 class XlaBackend final : public c10d::Backend {
  public:
   XlaBackend(std::unique_ptr<Transport> transport, Timeout timeout);

@@ -71,6 +71,7 @@ std::vector<int64_t> Elements(const Tensors& tensors) {
 
 // Runs what this thread's rank has pending, and what it reads of it.
 void RunPending(const Group& group, Timeout timeout) {
+  if (group.size() == 1) return;  // nobody waits for it
   const py::gil_scoped_acquire locked;
   const py::module_ door = py::module_::import("torch_xla_cc._door");
   Ranks::Get().SetLimit(group.own(), timeout);
@@ -157,14 +158,14 @@ Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
 // gave while another goes on to its next call. In a lazy graph that rank's call would not have been
 // issued. So what is pending runs with each call, but where the program says that it need not.
 WorkPtr GraphTransport::Done(const CallPtr& call, Tensors outputs) const {
-  if (group().size() > 1 && !holds_ && !InGraph()) RunPending(group(), call->timeout);
+  if (!holds_ && !InGraph()) RunPending(group(), call->timeout);
   call->End(GroupCall::State::kDone);
   return Issued(std::move(outputs));
 }
 
 void GraphTransport::Release() {
   holds_ = false;
-  if (group().size() > 1 && !InGraph()) RunPending(group(), Ranks::kNoLimit);
+  if (!InGraph()) RunPending(group(), Ranks::kNoLimit);
 }
 
 WorkPtr GraphTransport::AllReduce(const CallPtr& call, const Tensors& xs,

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/Functional.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "torch_xla_cc/distributed/backend.h"
 #include "torch_xla_cc/distributed/graph_transport.h"
 
 namespace xla_cc {
@@ -307,7 +308,11 @@ template <auto kFunction, class Result, class... Args>
 struct Functional<kFunction, Result(Args...)> {
   static Result Call(Args... args) {
     const bool before = std::exchange(InGraph(), true);
-    const auto restore = c10::make_scope_exit([before] { InGraph() = before; });
+    const bool waited = std::exchange(WaitsAtOnce(), true);
+    const auto restore = c10::make_scope_exit([before, waited] {
+      InGraph() = before;
+      WaitsAtOnce() = waited;
+    });
     return kFunction(std::forward<Args>(args)...);
   }
 };
