@@ -18,7 +18,7 @@ def start():
 
 
 def pending(rank):
-    """Whether calls are in the graph: after one, after one inside of in_graph(), and behind that."""
+    """Whether calls are in the graph: after one, after one inside of in_graph(), after the next."""
     start()
     found = []
     x = torch.ones(4, device=torch_xla.device())
