@@ -88,22 +88,6 @@ def subgroups(rank):
     return sum_of_ones(group), dist.get_process_group_ranks(group)
 
 
-def split(rank):
-    """By the method: dist.split_group asks for the backend of "cuda", whatever the group has."""
-    if dist.is_initialized():
-        dist.destroy_process_group()
-    dist.init_process_group("xla_cc")
-    members = [0, 3] if rank in (0, 3) else [1, 2]
-    group = dist.group.WORLD.split_group(
-        members, timeout=timedelta(seconds=30), group_name=f"split {members}"
-    )
-    x = torch.ones(2, device=torch_xla.device())
-    group.allreduce([x]).wait()
-    dist.barrier()
-    dist.destroy_process_group()
-    return x.tolist(), group.rank()
-
-
 def mesh(rank):
     """torch makes no groups for a mesh of device type "xla"; those of "cpu" have both backends."""
     if not dist.is_initialized():

@@ -57,12 +57,5 @@ def test_new_subgroups(where):
 
 
 @pytest.mark.parametrize("where", RUN)
-def test_split_group(where):
-    two = [2.0, 2.0]
-    expected = [(two, 0), (two, 0), (two, 1), (two, 1)]
-    assert RUN[where](4, groups.split) == expected
-
-
-@pytest.mark.parametrize("where", RUN)
 def test_device_mesh(where):
     assert RUN[where](4, groups.mesh) == [[2.0, 1.0], [4.0, 1.0], [2.0, 5.0], [4.0, 5.0]]

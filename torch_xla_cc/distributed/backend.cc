@@ -3,8 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-
 #include "lowering/errors.h"
 #include "torch_xla_cc/arguments.h"
 #include "torch_xla_cc/distributed/buffers.h"
@@ -197,22 +195,6 @@ XlaBackend::~XlaBackend() {
 }
 
 void XlaBackend::setTimeout(std::chrono::milliseconds timeout) { options_->timeout = timeout; }
-
-c10::intrusive_ptr<c10d::Backend> XlaBackend::split(const c10::intrusive_ptr<c10d::Store>& store,
-                                                    const std::vector<int>& ranks,
-                                                    const c10::intrusive_ptr<Options>& opts) {
-  const Group& whole = transport_->group();
-  Group part{opts->group_name, {}, whole.world_size, -1};
-  for (int rank : ranks) {
-    RequireRank("split_group", "ranks", rank, size_);
-    if (rank == rank_) part.rank = part.size();
-    part.members.push_back(whole.members[rank]);
-  }
-  if (part.rank < 0) return nullptr;
-  const auto own = c10::make_intrusive<c10d::PrefixStore>("xla_cc", store);
-  return c10::make_intrusive<XlaBackend>(transport_->Split(std::move(part), ranks, own),
-                                         opts->timeout);
-}
 
 std::string XlaBackend::RankText(int64_t rank) const {
   return "rank " + std::to_string(transport_->group().members[rank]);

@@ -127,15 +127,6 @@ GraphTransport::GraphTransport(Group group, std::unique_ptr<HostTransport> besid
       only_({this->group().members}),
       beside_(std::move(beside)) {}
 
-std::unique_ptr<Transport> GraphTransport::Split(Group group, const std::vector<int>& ranks,
-                                                 const c10::intrusive_ptr<c10d::Store>& store) {
-  std::unique_ptr<HostTransport> beside;
-  if (beside_) {
-    beside.reset(static_cast<HostTransport*>(beside_->Split(group, ranks, store).release()));
-  }
-  return std::make_unique<GraphTransport>(std::move(group), std::move(beside));
-}
-
 void GraphTransport::Announce(const CallPtr& call) {
   if (!beside_) Board::Get().Announce(group(), call);
 }

@@ -18,8 +18,6 @@ class GraphTransport final : public Transport {
   // the graph, through the host. Threads need none.
   GraphTransport(Group group, std::unique_ptr<HostTransport> beside);
 
-  std::unique_ptr<Transport> Split(Group group, const std::vector<int>& ranks,
-                                   const c10::intrusive_ptr<c10d::Store>& store) override;
   void Announce(const CallPtr& call) override;
   void Forget() override;
   void Hold() override { holds_ = true; }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "torch_xla_cc/arguments.h"
 #include "torch_xla_cc/distributed/host_memory.h"
@@ -66,7 +65,6 @@ HostTransport::HostTransport(Group group, c10::intrusive_ptr<c10d::Backend> gloo
                              const c10::intrusive_ptr<c10d::Store>& store, CheckMode mode)
     : Transport(std::move(group)),
       gloo_(std::move(gloo)),
-      mode_(mode),
       check_(std::make_shared<StoreCheck>(this->group(), store, mode)) {}
 
 HostTransport::~HostTransport() {
@@ -76,13 +74,6 @@ HostTransport::~HostTransport() {
     // It would wait for calls that will not end.
     (void)gloo_.release();
   }
-}
-
-std::unique_ptr<Transport> HostTransport::Split(Group group, const std::vector<int>& ranks,
-                                                const c10::intrusive_ptr<c10d::Store>& store) {
-  const auto own = c10::make_intrusive<c10d::PrefixStore>("gloo", store);
-  auto gloo = gloo_->split(own, ranks, gloo_->getBackendOptions());
-  return std::make_unique<HostTransport>(std::move(group), std::move(gloo), store, mode_);
 }
 
 void HostTransport::Announce(const CallPtr&) {}  // in the line, before the call is given to gloo

@@ -22,8 +22,6 @@ class HostTransport final : public Transport {
   // Waits until all ranks have come to a call that something else carries out.
   void Compare(const CallPtr& call);
 
-  std::unique_ptr<Transport> Split(Group group, const std::vector<int>& ranks,
-                                   const c10::intrusive_ptr<c10d::Store>& store) override;
   void Announce(const CallPtr& call) override;
   WorkPtr AllReduce(const CallPtr& call, const Tensors& xs, const c10d::ReduceOp& op) override;
   WorkPtr Broadcast(const CallPtr& call, const Tensors& xs, int root) override;
@@ -68,7 +66,6 @@ class HostTransport final : public Transport {
                    const std::vector<int64_t>& sizes, const c10d::ReduceOp& op);
 
   c10::intrusive_ptr<c10d::Backend> gloo_;
-  CheckMode mode_;
   StoreCheckPtr check_;
   std::map<int, uint32_t> sent_;  // messages, by the rank that they go to
   // What may not have gone yet: gloo needs the memory, whether or not the caller keeps the Work.

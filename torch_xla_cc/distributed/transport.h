@@ -52,10 +52,6 @@ class Transport {
   const Group& group() const { return group_; }
   Health& health() { return *health_; }
 
-  // The same for some ranks of this group, of which this rank is one. `ranks` are theirs here.
-  virtual std::unique_ptr<Transport> Split(Group group, const std::vector<int>& ranks,
-                                           const c10::intrusive_ptr<c10d::Store>& store) = 0;
-
   // Before a call that this rank makes next, of which the other ranks hear.
   virtual void Announce(const CallPtr& call) = 0;
   // After a call has thrown: nothing of it shall run later.
