@@ -29,19 +29,19 @@ def test_env(where, backend):
 @pytest.mark.parametrize("where", RUN)
 def test_file(where, backend, tmp_path):
     url = f"file://{tmp_path}/ranks"
-    assert RUN[where](2, groups.by_url, 2, where, backend, url) == [[2.0, 2.0]] * 2
+    assert fresh(where, 2, groups.by_url, 2, where, backend, url) == [[2.0, 2.0]] * 2
 
 
 @pytest.mark.parametrize("where", RUN)
 def test_tcp(where):
     url = f"tcp://127.0.0.1:{worlds.free_port()}"
-    assert RUN[where](2, groups.by_url, 2, where, "xla_cc", url) == [[2.0, 2.0]] * 2
+    assert fresh(where, 2, groups.by_url, 2, where, "xla_cc", url) == [[2.0, 2.0]] * 2
 
 
 @pytest.mark.parametrize("where", RUN)
 def test_a_given_store(where, tmp_path):
     path = f"{tmp_path}/store"
-    assert RUN[where](2, groups.by_store, 2, where, "xla_cc", path) == [[2.0, 2.0]] * 2
+    assert fresh(where, 2, groups.by_store, 2, where, "xla_cc", path) == [[2.0, 2.0]] * 2
 
 
 @pytest.mark.parametrize(
