@@ -87,3 +87,18 @@ def refused(rank):
     found["overlap"] = error_of(lambda: dist.all_gather(views, buffer[1:3]))
     dist.all_gather(lists["gap"], x)  # without asking for a buffer: copied
     return found, buffer.cpu()
+
+
+def mixed(rank):
+    """Rank 0 passes chunks of a buffer, the others tensors of their own."""
+    size, device = start()
+    found = []
+    for shape in ((2, 3), (4,)):
+        buffer = torch.zeros(size * shape[0], *shape[1:], device=device)
+        own = [torch.zeros(shape, device=device) for _ in range(size)]
+        outputs = list(buffer.chunk(size)) if rank == 0 else own
+        dist.all_gather(outputs, torch.full(shape, rank + 1.0, device=device))
+        part = torch.zeros(shape, device=device)
+        dist.reduce_scatter(part, outputs)
+        found.append(([output.cpu() for output in outputs], part.cpu()))
+    return found

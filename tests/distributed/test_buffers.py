@@ -36,6 +36,15 @@ def test_in_place(where):
 
 
 @pytest.mark.parametrize("where", RUN)
+def test_only_some_ranks_have_a_buffer(where):
+    for rank, found in enumerate(RUN[where](3, buffers.mixed)):
+        for outputs, part in found:
+            for source, output in enumerate(outputs):
+                assert torch.equal(output, torch.full_like(output, source + 1.0))
+            assert torch.equal(part, torch.full_like(part, 3.0 * (rank + 1)))
+
+
+@pytest.mark.parametrize("where", RUN)
 def test_refused(where):
     for found, buffer in RUN[where](2, buffers.refused):
         assert "(D7)" in found["apart"] and "output[0]" in found["apart"]

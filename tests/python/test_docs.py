@@ -137,12 +137,12 @@ BLOCK = re.compile(
 )
 
 
-DOCUMENTS = ("README.md", "docs/guide.md", "docs/distributed.md")
+WITH_EXAMPLES = ("README.md", "docs/guide.md", "docs/distributed.md")
 
 
 def examples() -> list[Example]:
     found = []
-    for name in DOCUMENTS:
+    for name in WITH_EXAMPLES:
         text = (ROOT / name).read_text()
         for block in BLOCK.finditer(text):
             line = text.count("\n", 0, block.start("code"))
@@ -159,7 +159,7 @@ def place(example: Example) -> str:
 
 
 def test_examples_are_found():
-    for name in DOCUMENTS:
+    for name in WITH_EXAMPLES:
         text = (ROOT / name).read_text()
         for marker, count in (
             ("<!-- run:", sum(example.document == name for example in examples())),

@@ -192,10 +192,9 @@ WorkPtr GraphTransport::AllGather(const CallPtr& call, const std::vector<Tensors
   if (beside_ && !alike) return beside_->AllGather(call, outputs, inputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (AllAlike(outputs[i])) {
-      const Tensors gathered = Issue(call, xla_cc::AllGather{0, groups_}, {inputs[i].unsqueeze(0)});
-      for (int rank = 0; rank < group().size(); ++rank) {
-        Write(outputs[i][rank], gathered[0].select(0, rank));
-      }
+      // The node of AllGatherInto: another rank's list may be of one buffer.
+      const at::Tensor gathered = Issue(call, xla_cc::AllGather{0, groups_}, {Rows(inputs[i])})[0];
+      WriteParts(outputs[i], gathered.reshape({-1}));
       continue;
     }
     const Sizes sizes = OfMembers(Elements(outputs[i]));
