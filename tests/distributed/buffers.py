@@ -31,6 +31,10 @@ def forms(size, device):
     yield list(buffer.unbind()), buffer
     buffer = torch.zeros(2 * size + 3, 3, device=device)
     yield [buffer[1 + 2 * i : 3 + 2 * i] for i in range(size)], buffer
+    # As optimizers keep them: one long row, and tensors in it.
+    buffer = torch.zeros(3_000_000, device=device)
+    parts = buffer[2_000_000:].narrow(0, 5, 6 * size)
+    yield [part.view(2, 3) for part in parts.split(6)], buffer
 
 
 def gathers(rank):

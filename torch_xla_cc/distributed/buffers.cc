@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/FunctionalTensorWrapper.h>
-#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <optional>
 
@@ -18,41 +18,13 @@ struct Place {
   int64_t offset = 0;
 };
 
-constexpr int64_t kMostRows = int64_t{1} << 20;
-
-// XLA tensors do not know where they lie. What made them of their buffer is done again, on the
-// numbers of the buffer's rows; so views of whole rows are known, and no others.
+// None if it is not in one piece.
 std::optional<Place> PlaceOf(const at::Tensor& x) {
-  namespace functional = at::functionalization::impl;
-  if (!x.is_view() || !functional::isFunctionalTensor(x)) return Place{x, 0};
-  const at::Tensor buffer(x._base());
-  const bool one_row = x.dim() == buffer.dim() - 1;
-  if (buffer.dim() == 0 || buffer.size(0) > kMostRows || (x.dim() != buffer.dim() && !one_row) ||
-      x.sizes().slice(one_row ? 0 : 1) != buffer.sizes().slice(1)) {
-    return std::nullopt;
-  }
-  const int64_t rows = one_row ? 1 : x.size(0);
-  std::vector<int64_t> dims(buffer.dim(), 1);
-  dims[0] = buffer.size(0);
-  const at::AutoDispatchSkipFunctionalize no_functionalize;
-  const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  at::Tensor numbers = at::arange(dims[0], at::TensorOptions(at::kLong)).view(dims);
-  try {
-    for (const auto& step : functional::unsafeGetFunctionalWrapper(x)->view_metas()) {
-      numbers = step->forward(numbers);
-    }
-  } catch (const std::exception&) {
-    return std::nullopt;  // of another number of elements: a reshape
-  }
-  if (numbers.dim() != x.dim() || numbers.numel() != rows ||
-      (!one_row && numbers.size(0) != rows)) {
-    return std::nullopt;
-  }
-  if (rows == 0) return Place{buffer, 0};
-  const at::Tensor flat = numbers.reshape({-1}).contiguous();
-  const int64_t first = flat[0].item<int64_t>();
-  if (!at::equal(flat, at::arange(first, first + rows, flat.options()))) return std::nullopt;
-  return Place{buffer, first * (buffer.numel() / buffer.size(0))};
+  if (!x.is_view() || !at::functionalization::impl::isFunctionalTensor(x)) return Place{x, 0};
+  const py::gil_scoped_acquire locked;
+  const py::object offset = py::module_::import("torch_xla_cc._views").attr("place")(x);
+  if (offset.is_none()) return std::nullopt;
+  return Place{at::Tensor(x._base()), offset.cast<int64_t>()};
 }
 
 std::string Text(const char* argument, size_t i) {
@@ -82,7 +54,7 @@ at::Tensor BufferOf(const char* op, const char* argument, const Tensors& list) {
   for (size_t i = 0; i < list.size(); ++i) {
     const std::optional<Place> place = PlaceOf(list[i]);
     if (!place || !first) {
-      return off(i, ShapeText(list[i]), "whole rows of its buffer, one behind the other");
+      return off(i, ShapeText(list[i]), "one piece of its buffer");
     }
     if (!place->buffer.is_same(first->buffer)) {
       return off(i, ShapeText(list[i]) + ", of another buffer",
