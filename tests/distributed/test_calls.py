@@ -1,5 +1,6 @@
 """torch.distributed on threads and on processes: each call as gloo has it on CPU tensors."""
 
+import as_tpu
 import calls
 import processes
 import pytest
@@ -63,13 +64,21 @@ def init():
         dist.init_process_group("cpu:gloo,xla:xla_cc")
 
 
-def both(rank, function, fields):
+def both(rank, function, fields, begin=init):
     """On the XLA device, and on the CPU."""
-    init()
+    begin()
     ours = function(rank, torch_xla.device(), **fields)
     wanted = function(rank, "cpu", **fields)
     dist.all_reduce(torch.zeros(1))  # gloo's ranks must not leave while others are in a call
     return ours, wanted
+
+
+def check_same(by_rank):
+    for ours, wanted in by_rank:
+        assert len(ours) == len(wanted)
+        for x, y in zip(ours, wanted, strict=True):
+            assert x.dtype == y.dtype
+            assert torch.equal(x, y)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -77,11 +86,15 @@ def both(rank, function, fields):
 @pytest.mark.parametrize("where", RUN)
 def test_as_gloo(where, world, name):
     function, fields = CASES[name]
-    for ours, wanted in RUN[where](world, both, function, fields):
-        assert len(ours) == len(wanted)
-        for x, y in zip(ours, wanted, strict=True):
-            assert x.dtype == y.dtype
-            assert torch.equal(x, y)
+    check_same(RUN[where](world, both, function, fields))
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("world", [2, 4])
+def test_as_on_tpu(world, name):
+    """With the backend of processes on TPU and GPU, on threads."""
+    function, fields = CASES[name]
+    check_same(worlds.run(world, both, function, fields, as_tpu.init))
 
 
 def call_objects(rank):

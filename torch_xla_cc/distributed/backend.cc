@@ -1,7 +1,7 @@
 #include "torch_xla_cc/distributed/backend.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/util/ScopeExit.h>
 
 #include "lowering/errors.h"
 #include "torch_xla_cc/arguments.h"
@@ -40,8 +40,7 @@ void RequireOurs(const char* op, const std::string& argument, const Tensors& xs)
 void RequireType(const char* op, const std::string& argument, const at::Tensor& x,
                  const at::Tensor& like) {
   if (x.scalar_type() == like.scalar_type()) return;
-  Wrong("D2", op, argument, ShapeText(x),
-        "of the dtype of the input, " + std::string(c10::toString(like.scalar_type())),
+  Wrong("D2", op, argument, ShapeText(x), "of the dtype of the input, " + DtypeText(like),
         "Allocate it with that dtype");
 }
 
@@ -170,12 +169,6 @@ std::string RowText(const at::Tensor& x) {
   return DtypeText(x) + "[" + hlo::ToString(x.sizes().slice(1).vec()) + "]";
 }
 
-std::vector<int64_t> Elements(const Tensors& xs) {
-  std::vector<int64_t> elements;
-  for (const at::Tensor& x : xs) elements.push_back(x.numel());
-  return elements;
-}
-
 }  // namespace
 
 bool& WaitsAtOnce() {
@@ -197,11 +190,11 @@ XlaBackend::~XlaBackend() {
 void XlaBackend::setTimeout(std::chrono::milliseconds timeout) { options_->timeout = timeout; }
 
 std::string XlaBackend::RankText(int64_t rank) const {
-  return "rank " + std::to_string(transport_->group().members[rank]);
+  return RankName(transport_->group(), static_cast<int>(rank));
 }
 
-// Calls are issued one by one all the same: what coalescing gives is one Work for all, and one
-// step.
+// Collectives are issued one by one all the same: what coalescing gives is one Work for all, and
+// one step.
 void XlaBackend::startCoalescing() {
   coalesced_.emplace();
   transport_->Hold();
@@ -209,10 +202,19 @@ void XlaBackend::startCoalescing() {
 
 WorkPtr XlaBackend::endCoalescing() {
   if (!coalesced_) throw BadValue("endCoalescing: nothing was started");
-  std::vector<WorkPtr> works = std::move(*coalesced_);
-  coalesced_.reset();
+  const auto ended = c10::make_scope_exit([this] {
+    coalesced_.reset();
+    ends_.clear();
+    end_tensors_.clear();
+  });
+  if (!ends_.empty()) {
+    const auto call = Begin("batch_isend_irecv()", options_->timeout, true);
+    call->meets = true;
+    call->ends = ends_;
+    Issue(call, true, [&] { return transport_->Batch(call, end_tensors_); });
+  }
   transport_->Release();
-  return c10::make_intrusive<CoalescedWork>(std::move(works));
+  return c10::make_intrusive<CoalescedWork>(std::move(*coalesced_));
 }
 
 CallPtr XlaBackend::Begin(std::string what, Timeout timeout, bool async) const {
@@ -454,16 +456,32 @@ WorkPtr XlaBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllT
   return Issue(call, true, [&] { return transport_->AllToAll(call, outputs, inputs); });
 }
 
+template <class Start>
+WorkPtr XlaBackend::PointToPoint(const char* op, const at::Tensor& x, int peer, int tag,
+                                 const Start& start) {
+  const bool sends = op == std::string("send");
+  const std::string whom = peer == kAnySource ? "any rank" : RankText(peer);
+  const auto call = Begin(std::string(op) + "(" + ShapeText(x) + (sends ? ", dst " : ", src ") +
+                              whom + ", tag " + std::to_string(tag) + ")",
+                          options_->timeout, true);
+  call->part = ShapeText(x);
+  if (!coalesced_ || peer == kAnySource || !transport_->TakesBatches()) {
+    return Issue(call, false, [&] { return start(call); });
+  }
+  const std::string text = call->what + " at " + SaidOf(*call).site;
+  const auto dtype = static_cast<int64_t>(x.scalar_type());
+  ends_.push_back({sends, peer, tag, dtype, x.sizes().vec(), text});
+  end_tensors_.push_back(x);
+  return Issued({x});
+}
+
 WorkPtr XlaBackend::send(Tensors& tensors, int to, int tag) {
   RequireOurs("send", "tensor", tensors);
   const at::Tensor& x = Only("send", "tensor", tensors);
   RequireRank("send", "dst", to, size_);
   RequireTag("send", tag);
-  const auto call =
-      Begin("send(" + ShapeText(x) + ", dst " + RankText(to) + ", tag " + std::to_string(tag) + ")",
-            options_->timeout, true);
-  call->part = ShapeText(x);
-  return Issue(call, false, [&] { return transport_->Send(call, x, to, tag); });
+  return PointToPoint("send", x, to, tag,
+                      [&](const CallPtr& call) { return transport_->Send(call, x, to, tag); });
 }
 
 WorkPtr XlaBackend::recv(Tensors& tensors, int from, int tag) {
@@ -479,12 +497,8 @@ WorkPtr XlaBackend::Receive(const Tensors& tensors, int from, int tag) {
   RequireOurs("recv", "tensor", tensors);
   const at::Tensor& x = Only("recv", "tensor", tensors);
   RequireTag("recv", tag);
-  const std::string source = from == kAnySource ? "any rank" : RankText(from);
-  const auto call =
-      Begin("recv(" + ShapeText(x) + ", src " + source + ", tag " + std::to_string(tag) + ")",
-            options_->timeout, true);
-  call->part = ShapeText(x);
-  return Issue(call, false, [&] { return transport_->Recv(call, x, from, tag); });
+  return PointToPoint("recv", x, from, tag,
+                      [&](const CallPtr& call) { return transport_->Recv(call, x, from, tag); });
 }
 
 WorkPtr XlaBackend::barrier(const c10d::BarrierOptions& opts) {

@@ -70,12 +70,17 @@ class XlaBackend final : public c10d::Backend {
   template <class Start>
   WorkPtr Issue(const CallPtr& call, bool collective, const Start& start);
   WorkPtr Receive(const Tensors& tensors, int from, int tag);
+  // A send or receive of `x` that `start` issues, unless it becomes a part of a batch.
+  template <class Start>
+  WorkPtr PointToPoint(const char* op, const at::Tensor& x, int peer, int tag, const Start& start);
   std::string RankText(int64_t rank) const;
 
   std::unique_ptr<Transport> transport_;
   c10::intrusive_ptr<Options> options_;
   uint64_t issued_ = 0;
   std::optional<std::vector<WorkPtr>> coalesced_;
+  std::vector<MessageEnd> ends_;  // while calls are coalesced: the batch, if it is taken as one
+  Tensors end_tensors_;
 };
 
 }  // namespace xla_cc

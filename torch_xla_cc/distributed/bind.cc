@@ -19,11 +19,11 @@ void BindDistributed(py::module_& m) {
            int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
           auto host = std::make_unique<HostTransport>(group, std::move(gloo), store,
                                                       static_cast<CheckMode>(check));
-          std::unique_ptr<Transport> transport = std::move(host);
+          std::unique_ptr<Transport> transport;
           if (in_graph) {
-            transport = std::make_unique<GraphTransport>(
-                std::move(group),
-                std::unique_ptr<HostTransport>(static_cast<HostTransport*>(transport.release())));
+            transport = std::make_unique<GraphTransport>(std::move(group), std::move(host));
+          } else {
+            transport = std::move(host);
           }
           return c10::make_intrusive<XlaBackend>(std::move(transport), Timeout(timeout_ms));
         });

@@ -132,7 +132,9 @@ std::vector<CallPtr> Board::Meet(const Group& group, const CallPtr& call) {
   lock.unlock();
   // All ranks have the same before them, and so throw, or not, alike.
   std::vector<Said> said;
-  for (const CallPtr& its : calls) said.push_back({its->what, its->sent, its->received, ""});
+  for (const CallPtr& its : calls) {
+    said.push_back({its->what, its->sent, its->received, its->ends, ""});
+  }
   if (Mismatch(group, said, false).empty()) return calls;
   const py::gil_scoped_acquire locked;
   for (size_t i = 0; i < calls.size(); ++i) said[i] = SaidOf(*calls[i]);

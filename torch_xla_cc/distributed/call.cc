@@ -1,7 +1,9 @@
 #include "torch_xla_cc/distributed/call.h"
 
 #include <algorithm>
-#include <numeric>
+#include <sstream>
+
+#include "torch_xla_cc/distributed/batch.h"
 
 namespace xla_cc {
 namespace {
@@ -42,19 +44,37 @@ int64_t NowUs() {
 std::string Milliseconds(Timeout timeout) { return std::to_string(timeout.count()) + " ms"; }
 
 Said SaidOf(const GroupCall& call) {
-  return {call.what, call.sent, call.received, ToString(Resolve(call.site))};
+  return {call.what, call.sent, call.received, call.ends, ToString(Resolve(call.site))};
 }
 
+// A line each: none of the texts has several.
 std::string Encode(const Said& said) {
-  return said.what + "\n" + Text(said.sent) + "\n" + Text(said.received) + "\n" + said.site;
+  std::string text =
+      said.what + "\n" + Text(said.sent) + "\n" + Text(said.received) + "\n" + said.site;
+  for (const MessageEnd& end : said.ends) {
+    std::vector<int64_t> numbers{end.sends, end.peer, end.tag, end.dtype};
+    numbers.insert(numbers.end(), end.dims.begin(), end.dims.end());
+    text += "\n" + Text(numbers) + "\n" + end.text;
+  }
+  return text;
 }
 
 Said Decode(const std::string& text) {
-  const size_t first = text.find('\n');
-  const size_t second = text.find('\n', first + 1);
-  const size_t third = text.find('\n', second + 1);
-  return {text.substr(0, first), Numbers(text.substr(first + 1, second - first - 1)),
-          Numbers(text.substr(second + 1, third - second - 1)), text.substr(third + 1)};
+  std::istringstream lines(text);
+  Said said;
+  std::string line;
+  std::getline(lines, said.what);
+  if (std::getline(lines, line)) said.sent = Numbers(line);
+  if (std::getline(lines, line)) said.received = Numbers(line);
+  std::getline(lines, said.site);
+  while (std::getline(lines, line)) {
+    const std::vector<int64_t> numbers = Numbers(line);
+    MessageEnd end{numbers[0] != 0, numbers[1], numbers[2], numbers[3]};
+    end.dims.assign(numbers.begin() + 4, numbers.end());
+    std::getline(lines, end.text);
+    said.ends.push_back(std::move(end));
+  }
+  return said;
 }
 
 std::string RankName(const Group& group, int rank) {
@@ -94,7 +114,9 @@ std::string Mismatch(const Group& group, const std::vector<Said>& calls, bool si
              ". Tell both the same split sizes, or shapes";
     }
   }
-  return "";
+  std::string wrong;
+  Matched(group, calls, &wrong);
+  return wrong;
 }
 
 }  // namespace xla_cc

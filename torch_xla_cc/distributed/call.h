@@ -25,6 +25,16 @@ struct Group {
   int64_t own() const { return members[rank]; }  // in the world
 };
 
+// One end of a message in a batch of sends and receives.
+struct MessageEnd {
+  bool sends = false;
+  int64_t peer = 0;  // in the group
+  int64_t tag = 0;
+  int64_t dtype = 0;  // a c10::ScalarType
+  std::vector<int64_t> dims;
+  std::string text;  // the call, with file and line
+};
+
 struct GroupCall {
   enum class State { kIssued, kRunning, kDone, kFailed };
 
@@ -32,6 +42,7 @@ struct GroupCall {
   std::string part;               // what is sent or received, point to point: equal at both ends
   std::vector<int64_t> sent;      // to each rank of the group, of an exchange of parts
   std::vector<int64_t> received;  // from each
+  std::vector<MessageEnd> ends;   // of a batch
   uint64_t number = 0;  // of the rank's collectives in the group, from 1; else point to point
   bool meets = false;   // ranks that are threads wait for each other before it
   bool async = false;
@@ -58,6 +69,7 @@ struct Said {
   std::string what;
   std::vector<int64_t> sent;
   std::vector<int64_t> received;
+  std::vector<MessageEnd> ends;
   std::string site;
 };
 
@@ -70,7 +82,7 @@ Said Decode(const std::string& text);
 // also come from one line.
 std::string Mismatch(const Group& group, const std::vector<Said>& calls, bool sites);
 
-// "rank 3", and what it is called in a group of its own numbering.
+// "rank 3": its number in the world.
 std::string RankName(const Group& group, int rank);
 
 }  // namespace xla_cc

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "torch_xla_cc/arguments.h"
+#include "torch_xla_cc/distributed/batch.h"
 #include "torch_xla_cc/distributed/board.h"
 #include "torch_xla_cc/distributed/reductions.h"
 #include "torch_xla_cc/distributed/unlocked.h"
@@ -62,12 +63,6 @@ Tensors Flat(const std::vector<Tensors>& lists) {
 
 // The rows of each rank, so that forms of one call make one node.
 at::Tensor Rows(const at::Tensor& x) { return x.dim() == 0 ? x.reshape({1}) : x; }
-
-std::vector<int64_t> Elements(const Tensors& tensors) {
-  std::vector<int64_t> sizes;
-  for (const at::Tensor& x : tensors) sizes.push_back(x.numel());
-  return sizes;
-}
 
 // Runs what this thread's rank has pending, and what it reads of it.
 void RunPending(const Group& group, Timeout timeout) {
@@ -140,7 +135,10 @@ void GraphTransport::Forget() {
 Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
                               const Tensors& operands) const {
   if (group().size() == 1) return Alone(node, operands);
-  if (beside_) beside_->Compare(call);
+  if (beside_ && call->state == GroupCall::State::kIssued) {
+    beside_->Compare(call);
+    call->state = GroupCall::State::kRunning;
+  }
   const py::gil_scoped_acquire locked;
   return AttachTensors(node, operands);
 }
@@ -152,6 +150,20 @@ WorkPtr GraphTransport::Done(const CallPtr& call, Tensors outputs) const {
   if (!holds_ && !InGraph()) RunPending(group(), call->timeout);
   call->End(GroupCall::State::kDone);
   return Issued(std::move(outputs));
+}
+
+// What only some ranks do must be no part of a program that all share, where each compiles its own:
+// it is run by itself.
+void GraphTransport::Part(const CallPtr& call) const {
+  if (beside_) RunPending(group(), call->timeout);
+}
+
+Tensors GraphTransport::IssueApart(const CallPtr& call, const Collective& node,
+                                   const Tensors& operands) const {
+  Part(call);
+  Tensors results = Issue(call, node, operands);
+  Part(call);
+  return results;
 }
 
 void GraphTransport::Release() {
@@ -174,8 +186,7 @@ WorkPtr GraphTransport::Broadcast(const CallPtr& call, const Tensors& xs, int ro
 
 WorkPtr GraphTransport::Reduce(const CallPtr& call, const Tensors& xs, const c10d::ReduceOp& op,
                                int root) {
-  if (beside_) return beside_->Reduce(call, xs, op, root);
-  const Tensors results = Issue(call, xla_cc::AllReduce{ReductionOf(op), groups_}, xs);
+  const Tensors results = IssueApart(call, xla_cc::AllReduce{ReductionOf(op), groups_}, xs);
   for (size_t i = 0; i < xs.size() && group().rank == root; ++i) Write(xs[i], results[i]);
   return Done(call, xs);
 }
@@ -188,8 +199,6 @@ Sizes GraphTransport::OfMembers(const std::vector<int64_t>& by_rank) const {
 
 WorkPtr GraphTransport::AllGather(const CallPtr& call, const std::vector<Tensors>& outputs,
                                   const Tensors& inputs) {
-  const bool alike = std::all_of(outputs.begin(), outputs.end(), &AllAlike);
-  if (beside_ && !alike) return beside_->AllGather(call, outputs, inputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (AllAlike(outputs[i])) {
       // The node of AllGatherInto: another rank's list may be of one buffer.
@@ -199,7 +208,7 @@ WorkPtr GraphTransport::AllGather(const CallPtr& call, const std::vector<Tensors
     }
     const Sizes sizes = OfMembers(Elements(outputs[i]));
     const at::Tensor operand = Filled(inputs[i].reshape({-1}), Largest(sizes));
-    WriteParts(outputs[i], Issue(call, UnevenAllGather{sizes, only_}, {operand})[0]);
+    WriteParts(outputs[i], IssueApart(call, UnevenAllGather{sizes, only_}, {operand})[0]);
   }
   return Done(call, Flat(outputs));
 }
@@ -215,31 +224,25 @@ WorkPtr GraphTransport::AllGatherInto(const CallPtr& call, const Tensors& output
 
 WorkPtr GraphTransport::Gather(const CallPtr& call, const Tensors& outputs, const at::Tensor& input,
                                int root) {
-  if (beside_) return beside_->Gather(call, outputs, input, root);
-  const Tensors gathered = Issue(call, xla_cc::AllGather{0, groups_}, {input.unsqueeze(0)});
-  for (int rank = 0; rank < group().size() && group().rank == root; ++rank) {
-    Write(outputs[rank], gathered[0].select(0, rank));
-  }
+  const Tensors gathered = IssueApart(call, xla_cc::AllGather{0, groups_}, {Rows(input)});
+  if (group().rank == root) WriteParts(outputs, gathered[0].reshape({-1}));
   return Done(call, outputs);
 }
 
 WorkPtr GraphTransport::Scatter(const CallPtr& call, const at::Tensor& output,
                                 const Tensors& inputs, int root) {
-  if (beside_) return beside_->Scatter(call, output, inputs, root);
   const int64_t rows = output.numel();
   SizeMatrix sizes(group().world_size, Sizes(group().world_size, 0));
   sizes[group().members[root]] = OfMembers(std::vector<int64_t>(group().size(), rows));
   const at::Tensor operand =
       group().rank == root ? Joined(inputs) : at::zeros({rows * group().size()}, output.options());
-  WriteParts({output}, Issue(call, UnevenAllToAll{sizes, only_}, {operand})[0]);
+  WriteParts({output}, IssueApart(call, UnevenAllToAll{sizes, only_}, {operand})[0]);
   return Done(call, {output});
 }
 
 WorkPtr GraphTransport::ReduceScatter(const CallPtr& call, const Tensors& outputs,
                                       const std::vector<Tensors>& inputs,
                                       const c10d::ReduceOp& op) {
-  const bool alike = std::all_of(inputs.begin(), inputs.end(), &AllAlike);
-  if (beside_ && !alike) return beside_->ReduceScatter(call, outputs, inputs, op);
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (AllAlike(inputs[i])) {
       const xla_cc::ReduceScatter node{ReductionOf(op), 0, {}, groups_};
@@ -250,7 +253,7 @@ WorkPtr GraphTransport::ReduceScatter(const CallPtr& call, const Tensors& output
     }
     const Sizes sizes = OfMembers(Elements(inputs[i]));
     const UnevenReduceScatter node{ReductionOf(op), sizes, only_};
-    WriteParts({outputs[i]}, Issue(call, node, {Joined(inputs[i])})[0]);
+    WriteParts({outputs[i]}, IssueApart(call, node, {Joined(inputs[i])})[0]);
   }
   return Done(call, outputs);
 }
@@ -325,6 +328,48 @@ WorkPtr GraphTransport::Recv(const CallPtr& call, const at::Tensor& x, int from,
     return slot->source;
   };
   return c10::make_intrusive<ReceiveWork>([slot] { return Board::Get().HasCome(slot); }, take, x);
+}
+
+// In a group of less than the world, others would have to take part in a collective_permute.
+bool GraphTransport::TakesBatches() const {
+  return InGraph() && group().size() == group().world_size;
+}
+
+WorkPtr GraphTransport::Batch(const CallPtr& call, const Tensors& xs) {
+  std::vector<Said> calls;
+  if (beside_) {
+    calls = beside_->Compare(call);
+    call->state = GroupCall::State::kRunning;
+  } else {
+    const auto met = Unlocked([&] { return Board::Get().Meet(group(), call); });
+    for (const CallPtr& its : met) calls.push_back({its->what, {}, {}, its->ends, ""});
+  }
+  std::string wrong;
+  const std::vector<Messages> rounds = Rounds(calls, Matched(group(), calls, &wrong));
+  Tensors operands(rounds.size());
+  Tensors outputs(rounds.size());
+  std::vector<CollectivePermute> nodes(rounds.size());
+  for (size_t i = 0; i < rounds.size(); ++i) {
+    for (const Message& message : rounds[i]) {
+      nodes[i].pairs.emplace_back(group().members[message.from], group().members[message.to]);
+      if (message.from == group().rank) operands[i] = xs[message.sent];
+      if (message.to == group().rank) outputs[i] = xs[message.received];
+    }
+    if (operands[i].defined()) continue;
+    const MessageEnd& like = calls[rounds[i][0].from].ends[rounds[i][0].sent];
+    operands[i] =
+        at::zeros(like.dims, xs[0].options().dtype(static_cast<at::ScalarType>(like.dtype)));
+  }
+  Part(call);
+  Tensors results;
+  for (size_t i = 0; i < rounds.size(); ++i) {
+    results.push_back(Issue(call, nodes[i], {operands[i]})[0]);
+  }
+  Part(call);
+  for (size_t i = 0; i < rounds.size(); ++i) {  // when all has been read
+    if (outputs[i].defined()) Write(outputs[i], results[i]);
+  }
+  return Done(call, xs);
 }
 
 WorkPtr GraphTransport::Barrier(const CallPtr& call) {

@@ -45,12 +45,18 @@ class GraphTransport final : public Transport {
                          const std::vector<int64_t>& input_splits) override;
   WorkPtr Send(const CallPtr& call, const at::Tensor& x, int to, int tag) override;
   WorkPtr Recv(const CallPtr& call, const at::Tensor& x, int from, int tag) override;
+  bool TakesBatches() const override;
+  WorkPtr Batch(const CallPtr& call, const Tensors& xs) override;
   WorkPtr Barrier(const CallPtr& call) override;
 
  private:
   // The nodes' results for a call that all ranks have in their graphs.
   Tensors Issue(const CallPtr& call, const Collective& node, const Tensors& operands) const;
   WorkPtr Done(const CallPtr& call, Tensors outputs) const;
+  // Between processes: runs what is pending.
+  void Part(const CallPtr& call) const;
+  // As Issue, for what the ranks make differently of operands, or do differently with results.
+  Tensors IssueApart(const CallPtr& call, const Collective& node, const Tensors& operands) const;
   // By rank of the world: what each member of the group has of it.
   Sizes OfMembers(const std::vector<int64_t>& by_rank) const;
   // This rank's parts, after a call of which all ranks know what each sends; dimension 0 of the

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <cstring>
 #include <thread>
 
@@ -43,18 +42,6 @@ Header Parse(const at::Tensor& header) {
   }
   lines.resize(4);
   return {std::stoll(lines[0]), std::stoi(lines[1]), lines[2], lines[3]};
-}
-
-c10::intrusive_ptr<c10::ivalue::Future> Completed(c10d::Work& work, const at::Tensor& x) {
-  auto future =
-      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  try {
-    work.wait(kNoTimeout);
-    future->markCompleted(c10::IValue(Tensors{x}));
-  } catch (...) {
-    future->setError(std::current_exception());
-  }
-  return future;
 }
 
 Timeout Limit(const PointToPoint& ends, std::chrono::milliseconds timeout) {
@@ -105,8 +92,6 @@ bool HostSend::wait(std::chrono::milliseconds timeout) {
   ends_.call->End(GroupCall::State::kDone);
   return true;
 }
-
-c10::intrusive_ptr<c10::ivalue::Future> HostSend::getFuture() { return Completed(*this, x_); }
 
 HostReceive::HostReceive(PointToPoint ends, at::Tensor x)
     : Work(-1, c10d::OpType::RECV), ends_(std::move(ends)), x_(std::move(x)) {
@@ -184,7 +169,5 @@ bool HostReceive::wait(std::chrono::milliseconds timeout) {
   ends_.call->End(GroupCall::State::kDone);
   return true;
 }
-
-c10::intrusive_ptr<c10::ivalue::Future> HostReceive::getFuture() { return Completed(*this, x_); }
 
 }  // namespace xla_cc

@@ -10,6 +10,7 @@
 
 #include "torch_xla_cc/distributed/store_check.h"
 #include "torch_xla_cc/distributed/transport.h"
+#include "torch_xla_cc/distributed/work.h"
 
 namespace xla_cc {
 
@@ -38,7 +39,7 @@ class HostSend final : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override { wait(kNoTimeout); }
   Tensors result() override { return {x_}; }
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  Future getFuture() override { return FutureOf(*this); }
 
  private:
   PointToPoint ends_;
@@ -58,7 +59,7 @@ class HostReceive final : public c10d::Work {
   void synchronize() override { wait(kNoTimeout); }
   int sourceRank() const override { return source_; }
   Tensors result() override { return {x_}; }
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  Future getFuture() override { return FutureOf(*this); }
 
  private:
   // Waits for the message, and has gloo put it in the host's memory.

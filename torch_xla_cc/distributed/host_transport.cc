@@ -78,14 +78,15 @@ HostTransport::~HostTransport() {
 
 void HostTransport::Announce(const CallPtr&) {}  // in the line, before the call is given to gloo
 
-WorkPtr HostTransport::Run(const CallPtr& call, std::vector<Part> parts, Tensors outputs) {
+c10::intrusive_ptr<HostWork> HostTransport::Run(const CallPtr& call, std::vector<Part> parts,
+                                                Tensors outputs) {
   Said said;
   {
     const py::gil_scoped_acquire locked;
     said = SaidOf(*call);
   }
-  const auto work = c10::make_intrusive<HostWork>(call, std::move(said), std::move(parts),
-                                                  std::move(outputs), check_, shared_health());
+  auto work = c10::make_intrusive<HostWork>(call, std::move(said), std::move(parts),
+                                            std::move(outputs), check_, shared_health());
   if (call->async) {
     line_.Add([work] { work->Start(); });
   } else {
@@ -352,6 +353,10 @@ PointToPoint HostTransport::Ends(const CallPtr& call, int peer, int tag) {
 // All have come when the call has been compared.
 WorkPtr HostTransport::Barrier(const CallPtr& call) { return Run(call, {}, {}); }
 
-void HostTransport::Compare(const CallPtr& call) { Run(call, {}, {})->wait(kNoTimeout); }
+std::vector<Said> HostTransport::Compare(const CallPtr& call) {
+  const auto work = Run(call, {}, {});
+  work->wait(kNoTimeout);
+  return work->said_by_all();
+}
 
 }  // namespace xla_cc

@@ -19,8 +19,8 @@ class HostTransport final : public Transport {
                 const c10::intrusive_ptr<c10d::Store>& store, CheckMode mode);
   ~HostTransport() override;
 
-  // Waits until all ranks have come to a call that something else carries out.
-  void Compare(const CallPtr& call);
+  // Waits until all ranks have come to a call that something else carries out. What each said.
+  std::vector<Said> Compare(const CallPtr& call);
 
   void Announce(const CallPtr& call) override;
   WorkPtr AllReduce(const CallPtr& call, const Tensors& xs, const c10d::ReduceOp& op) override;
@@ -50,7 +50,7 @@ class HostTransport final : public Transport {
  private:
   using Part = HostWork::Part;
 
-  WorkPtr Run(const CallPtr& call, std::vector<Part> parts, Tensors outputs);
+  c10::intrusive_ptr<HostWork> Run(const CallPtr& call, std::vector<Part> parts, Tensors outputs);
   PointToPoint Ends(const CallPtr& call, int peer, int tag);
   // One that gives `x` the reduction, if `write`.
   Part Reduction(const CallPtr& call, const at::Tensor& x, const c10d::ReduceOp& op, bool write);

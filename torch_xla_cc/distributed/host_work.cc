@@ -29,7 +29,7 @@ HostWork::HostWork(CallPtr call, Said said, std::vector<Part> parts, Tensors out
 void HostWork::Start() {
   try {
     health_->ThrowIfBroken();
-    check_->Compare(*call_, said_);
+    said_by_all_ = check_->Compare(*call_, said_);
     call_->state = GroupCall::State::kRunning;
     const auto self = c10::intrusive_ptr<HostWork>::reclaim_copy(this);
     std::vector<WorkPtr> works;
@@ -57,7 +57,7 @@ void HostWork::PartEnded(c10::ivalue::Future& part) {
 }
 
 void HostWork::OneEnded() {
-  c10::intrusive_ptr<c10::ivalue::Future> future;
+  Future future;
   {
     const std::lock_guard lock(state_mutex_);
     if (--left_ > 0 || failed_) return;
@@ -76,7 +76,7 @@ void HostWork::OneEnded() {
 
 void HostWork::Fail(std::exception_ptr error) {
   health_->Break(error);
-  c10::intrusive_ptr<c10::ivalue::Future> future;
+  Future future;
   {
     const std::lock_guard lock(state_mutex_);
     if (failed_) return;
@@ -143,9 +143,8 @@ bool HostWork::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
-c10::intrusive_ptr<c10::ivalue::Future> HostWork::getFuture() {
-  auto future =
-      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+Future HostWork::getFuture() {
+  const Future future = FutureOfTensors();
   {
     const std::lock_guard lock(state_mutex_);
     if (future_) return future_;

@@ -7,6 +7,7 @@
 
 #include "torch_xla_cc/distributed/store_check.h"
 #include "torch_xla_cc/distributed/transport.h"
+#include "torch_xla_cc/distributed/work.h"
 
 namespace xla_cc {
 
@@ -24,6 +25,8 @@ class HostWork final : public c10d::Work {
 
   // Meets the other ranks and starts the parts. In the order of the calls of the group.
   void Start();
+  // What the ranks said of their calls; after wait().
+  const std::vector<Said>& said_by_all() const { return said_by_all_; }
 
   bool isCompleted() override;
   bool isSuccess() const override { return !exception(); }
@@ -31,7 +34,7 @@ class HostWork final : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override { wait(kNoTimeout); }
   Tensors result() override { return outputs_; }
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  Future getFuture() override;
 
  private:
   void PartEnded(c10::ivalue::Future& part);
@@ -42,6 +45,7 @@ class HostWork final : public c10d::Work {
 
   const CallPtr call_;
   const Said said_;
+  std::vector<Said> said_by_all_;
   std::vector<Part> parts_;
   const Tensors outputs_;
   const StoreCheckPtr check_;
@@ -51,7 +55,7 @@ class HostWork final : public c10d::Work {
   std::condition_variable changed_;
   size_t left_;  // parts that have not ended, and Start
   std::exception_ptr failed_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;  // once it was asked for
+  Future future_;  // once it was asked for
   std::once_flag finished_;
 };
 

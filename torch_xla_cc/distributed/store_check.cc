@@ -171,8 +171,8 @@ void StoreCheck::ThrowMissing(const GroupCall& call, const Said& said,
   throw CollectiveTimeout(text);
 }
 
-void StoreCheck::Compare(const GroupCall& call, const Said& said) {
-  if (group_.size() == 1 || (mode_ == CheckMode::kOff && !call.meets)) return;
+std::vector<Said> StoreCheck::Compare(const GroupCall& call, const Said& said) {
+  if (group_.size() == 1 || (mode_ == CheckMode::kOff && !call.meets)) return {};
   std::vector<Bytes> found;
   try {
     const Bytes own = ToBytes(Encode(said));
@@ -200,7 +200,7 @@ void StoreCheck::Compare(const GroupCall& call, const Said& said) {
   std::vector<Said> calls;
   for (const Bytes& bytes : found) calls.push_back(Decode(ToText(bytes)));
   const std::string wrong = Mismatch(group_, calls, mode_ == CheckMode::kFull);
-  if (wrong.empty()) return;
+  if (wrong.empty()) return calls;
   Break(wrong, false);
   throw CollectiveMismatch(wrong);
 }

@@ -19,8 +19,9 @@ class StoreCheck {
   StoreCheck(Group group, const c10::intrusive_ptr<c10d::Store>& store, CheckMode mode);
 
   // Waits until all ranks of the group have come to their call of that number, and compares. Throws
-  // CollectiveMismatch or CollectiveTimeout, on all ranks. On one thread at a time.
-  void Compare(const GroupCall& call, const Said& said);
+  // CollectiveMismatch or CollectiveTimeout, on all ranks. On one thread at a time. What each rank
+  // said, or nothing if there was no need to ask.
+  std::vector<Said> Compare(const GroupCall& call, const Said& said);
   // Forgets this rank's part of earlier calls, which all have read; takes a while.
   void CleanUp();
   // Tells the others what this rank does, point to point: they may wait for something else.

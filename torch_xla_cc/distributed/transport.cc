@@ -49,6 +49,12 @@ bool AllAlike(const Tensors& tensors) {
                      [&](const at::Tensor& x) { return x.sizes() == tensors[0].sizes(); });
 }
 
+std::vector<int64_t> Elements(const Tensors& tensors) {
+  std::vector<int64_t> elements;
+  for (const at::Tensor& x : tensors) elements.push_back(x.numel());
+  return elements;
+}
+
 void Health::Break(const std::exception_ptr& error) {
   {
     const std::lock_guard lock(mutex_);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 
 #include <exception>
 #include <memory>
@@ -24,6 +25,7 @@ constexpr int kAnySource = -1;
 std::string DtypeText(const at::Tensor& x);  // float32
 std::string ShapeText(const at::Tensor& x);  // float32[2,3]
 bool AllAlike(const Tensors& tensors);       // of one shape
+std::vector<int64_t> Elements(const Tensors& tensors);
 
 // What has broken a group. It is of no use after that: its ranks no longer agree on what comes
 // next.
@@ -92,6 +94,12 @@ class Transport {
                                  const std::vector<int64_t>& input_splits) = 0;
   virtual WorkPtr Send(const CallPtr& call, const at::Tensor& x, int to, int tag) = 0;
   virtual WorkPtr Recv(const CallPtr& call, const at::Tensor& x, int from, int tag) = 0;
+  // Whether all ranks of the group now bring their sends and receives in batches, together.
+  virtual bool TakesBatches() const { return false; }
+  // A batch of this rank's: a tensor for each of the call's ends.
+  virtual WorkPtr Batch(const CallPtr& call, const Tensors& xs) {
+    TORCH_INTERNAL_ASSERT(false, "nobody takes batches: ", call->what, " of ", xs.size());
+  }
   // Returns when all ranks have come.
   virtual WorkPtr Barrier(const CallPtr& call) = 0;
 

@@ -5,15 +5,23 @@
 
 namespace xla_cc {
 
-IssuedWork::IssuedWork(Tensors outputs, int source)
-    : Work(-1, c10d::OpType::UNKNOWN), outputs_(std::move(outputs)), source_(source) {}
+Future FutureOfTensors() {
+  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+}
 
-c10::intrusive_ptr<c10::ivalue::Future> IssuedWork::getFuture() {
-  auto future =
-      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  future->markCompleted(c10::IValue(outputs_));
+Future FutureOf(c10d::Work& work) {
+  const Future future = FutureOfTensors();
+  try {
+    work.wait(kNoTimeout);
+    future->markCompleted(c10::IValue(work.result()));
+  } catch (...) {
+    future->setError(std::current_exception());
+  }
   return future;
 }
+
+IssuedWork::IssuedWork(Tensors outputs, int source)
+    : Work(-1, c10d::OpType::UNKNOWN), outputs_(std::move(outputs)), source_(source) {}
 
 ReceiveWork::ReceiveWork(std::function<bool()> has_come, std::function<int(Timeout)> take,
                          at::Tensor output)
@@ -32,15 +40,6 @@ bool ReceiveWork::wait(std::chrono::milliseconds timeout) {
   source_ = take_(timeout);
   take_ = nullptr;
   return true;
-}
-
-c10::intrusive_ptr<c10::ivalue::Future> ReceiveWork::getFuture() {
-  // Its value is the output, which has what was sent after wait().
-  auto future =
-      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  wait(kNoTimeout);
-  future->markCompleted(c10::IValue(Tensors{output_}));
-  return future;
 }
 
 bool CoalescedWork::isCompleted() {
@@ -73,9 +72,8 @@ std::exception_ptr CoalescedWork::exception() const {
   return nullptr;
 }
 
-c10::intrusive_ptr<c10::ivalue::Future> CoalescedWork::getFuture() {
-  auto future =
-      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+Future CoalescedWork::getFuture() {
+  const Future future = FutureOfTensors();
   if (works_.empty()) future->markCompleted(c10::IValue(Tensors()));
   const auto left = std::make_shared<std::atomic<size_t>>(works_.size());
   const auto self = c10::intrusive_ptr<CoalescedWork>::reclaim_copy(this);

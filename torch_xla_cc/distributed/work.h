@@ -7,6 +7,11 @@
 
 namespace xla_cc {
 
+using Future = c10::intrusive_ptr<c10::ivalue::Future>;
+Future FutureOfTensors();
+// One that has what `work` results in; waits for it.
+Future FutureOf(c10d::Work& work);
+
 // A call whose outputs hold their results for all who read them next: in a lazy graph it is done,
 // as far as the caller can tell, when its nodes are attached.
 class IssuedWork final : public c10d::Work {
@@ -18,7 +23,7 @@ class IssuedWork final : public c10d::Work {
   void synchronize() override {}
   int sourceRank() const override { return source_; }
   Tensors result() override { return outputs_; }
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  Future getFuture() override { return FutureOf(*this); }
 
  private:
   Tensors outputs_;
@@ -40,7 +45,7 @@ class ReceiveWork final : public c10d::Work {
   void synchronize() override { wait(kNoTimeout); }
   int sourceRank() const override { return source_; }
   Tensors result() override { return {output_}; }
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  Future getFuture() override { return FutureOf(*this); }
 
  private:
   std::function<bool()> has_come_;
@@ -60,7 +65,7 @@ class CoalescedWork final : public c10d::Work {
   void synchronize() override { wait(kNoTimeout); }
   std::exception_ptr exception() const override;
   Tensors result() override;
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  Future getFuture() override;
 
  private:
   std::vector<WorkPtr> works_;
