@@ -28,7 +28,8 @@ _NAMES = (
 
 _lock = threading.RLock()
 _replaced: dict[str, Callable[..., Any]] = {}
-_replaced_backend: list[Any] = []  # torch.distributed's plugin "xla", and its new_group
+_replaced_backend: list[Any] = []  # torch.distributed's plugin "xla"
+_replaced_functions: list[tuple[Any, str, Any]] = []  # of torch.distributed: module, name, function
 _asked = False  # by install(), for good
 _blocks = 0  # of installed() that are open
 
@@ -39,20 +40,31 @@ def _put_in_place() -> None:
     for name in _NAMES:
         _replaced[name] = getattr(stock, name)
         setattr(stock, name, getattr(ours, name))
-    from torch_xla_cc.distributed import BACKEND  # registers it
+    from torch_xla_cc.distributed import BACKEND, _groups  # registers it
 
     plugins = dist.Backend._plugins
-    _replaced_backend[:] = [plugins["XLA"], dist.new_group]
+    _replaced_backend[:] = [plugins["XLA"]]
     plugins["XLA"] = plugins[BACKEND.upper()]
     # torch_xla replaces it by one that knows fewer arguments.
-    dist.new_group = xla_backend._orig_new_group_fn
+    _replace(dist, "new_group", xla_backend._orig_new_group_fn)
+    for name, function in _groups.REPLACED.items():
+        for module in (dist, dist.distributed_c10d):
+            _replace(module, name, function)
+
+
+def _replace(module: Any, name: str, function: Callable[..., Any]) -> None:  # noqa: ANN401
+    _replaced_functions.append((module, name, getattr(module, name)))
+    setattr(module, name, function)
 
 
 def _put_back() -> None:
     for name, function in _replaced.items():
         setattr(stock, name, function)
     if _replaced:
-        dist.Backend._plugins["XLA"], dist.new_group = _replaced_backend
+        dist.Backend._plugins["XLA"] = _replaced_backend[0]
+    for module, name, function in reversed(_replaced_functions):
+        setattr(module, name, function)
+    _replaced_functions.clear()
     _replaced.clear()
 
 
@@ -61,7 +73,8 @@ def install() -> None:
 
     What torch_xla builds on them (optimizer_step, reduce_gradients, XlaFullyShardedDataParallel,
     ZeroRedundancyOptimizer) then uses ours too. torch.distributed's backend "xla" becomes ours, and
-    its new_group what it was before torch_xla replaced it. Functions that were imported by name
+    its new_group what it was before torch_xla replaced it; its split_group and monitored_barrier take
+    groups of ours. Functions that were imported by name
     before the call, and objects that took them at construction, keep what they took.
     """
     global _asked

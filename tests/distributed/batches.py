@@ -104,7 +104,7 @@ def with_gloo(rank, where, name):
 
 def wrong(rank, where, name):
     """What does not fit."""
-    size, device = start(where)
+    _, device = start(where)
     x = torch.ones(3, device=device)
     y = torch.zeros(3, device=device)
     if name == "tag":

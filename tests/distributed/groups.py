@@ -88,6 +88,52 @@ def subgroups(rank):
     return sum_of_ones(group), dist.get_process_group_ranks(group)
 
 
+def split(rank):
+    """Ranks 3 and 1, rank 2, and rank 0 in none; then a part of a part, after install()."""
+    if not dist.is_initialized():
+        dist.init_process_group("cpu:gloo,xla:xla_cc")
+    split_group = torch_xla_cc.distributed.split_group
+    group = split_group(split_ranks=[[3, 1], [2]], timeout=timedelta(seconds=30))
+    if rank == 0:
+        return group
+    found = [dist.get_process_group_ranks(group), sum_of_ones(group)]
+    if rank == 2:
+        return found
+    with torch_xla_cc.installed():
+        alone = dist.split_group(group, [[0], [1]])
+    return [*found, dist.get_process_group_ranks(alone), sum_of_ones(alone)]
+
+
+def wrong_splits(rank):
+    if not dist.is_initialized():
+        dist.init_process_group("cpu:gloo,xla:xla_cc")
+    found = []
+    for ranks in (None, [], [[]], [[0, 1], [1]], [[2]]):
+        try:
+            torch_xla_cc.distributed.split_group(split_ranks=ranks)
+        except ValueError as error:
+            found.append(str(error))
+    return found
+
+
+def monitored(rank):
+    """All come; then rank 1 does not."""
+    if not dist.is_initialized():
+        dist.init_process_group("cpu:gloo,xla:xla_cc")
+    monitored_barrier = torch_xla_cc.distributed.monitored_barrier
+    group = dist.new_group()
+    with torch_xla_cc.installed():
+        dist.monitored_barrier(group)
+    found = ""
+    if rank != 1:
+        try:
+            monitored_barrier(group, timedelta(seconds=1), wait_all_ranks=True)
+        except torch_xla_cc.distributed.CollectiveTimeoutError as error:
+            found = str(error)
+    dist.all_reduce(torch.zeros(1))
+    return found
+
+
 def mesh(rank):
     """torch makes no groups for a mesh of device type "xla"; those of "cpu" have both backends."""
     if not dist.is_initialized():

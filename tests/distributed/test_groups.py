@@ -67,5 +67,27 @@ def test_new_subgroups(where):
 
 
 @pytest.mark.parametrize("where", RUN)
+def test_split_group(where):
+    pair = [[1, 3], [2.0, 2.0]]
+    assert RUN[where](4, groups.split) == [
+        None,
+        [*pair, [1], [1.0, 1.0]],
+        [[2], [1.0, 1.0]],
+        [*pair, [3], [1.0, 1.0]],
+    ]
+    for messages in RUN[where](2, groups.wrong_splits):
+        assert len(messages) == 5
+        assert all("split_group: split_ranks = " in message for message in messages)
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_monitored_barrier(where):
+    messages = RUN[where](4, groups.monitored)
+    for rank in (0, 2, 3):
+        assert "rank 1 has not come" in messages[rank]
+        assert "rank 1 has not come, and last called barrier()" in messages[rank]
+
+
+@pytest.mark.parametrize("where", RUN)
 def test_device_mesh(where):
     assert RUN[where](4, groups.mesh) == [[2.0, 1.0], [4.0, 1.0], [2.0, 5.0], [4.0, 5.0]]

@@ -20,6 +20,7 @@ from torch_xla_cc._C import CollectiveMismatchError, CollectiveTimeoutError
 from torch_xla_cc._thread_worlds import this_rank
 from torch_xla_cc.distributed import _flight
 from torch_xla_cc.distributed._flight import flight_recorder
+from torch_xla_cc.distributed._groups import monitored_barrier, split_group
 
 __all__ = [
     "BACKEND",
@@ -27,7 +28,9 @@ __all__ = [
     "CollectiveTimeoutError",
     "flight_recorder",
     "in_graph",
+    "monitored_barrier",
     "one_buffer",
+    "split_group",
 ]
 
 BACKEND = "xla_cc"
