@@ -73,9 +73,9 @@ def install() -> None:
 
     What torch_xla builds on them (optimizer_step, reduce_gradients, XlaFullyShardedDataParallel,
     ZeroRedundancyOptimizer) then uses ours too. torch.distributed's backend "xla" becomes ours, and
-    its new_group what it was before torch_xla replaced it; its split_group and monitored_barrier take
-    groups of ours. Functions that were imported by name
-    before the call, and objects that took them at construction, keep what they took.
+    its new_group what it was before torch_xla replaced it; split_group and monitored_barrier take
+    groups of ours. Functions that were imported by name before the call, and objects that took them
+    at construction, keep what they took.
     """
     global _asked
     with _lock:
