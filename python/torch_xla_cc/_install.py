@@ -52,7 +52,7 @@ def _put_in_place() -> None:
             _replace(module, name, function)
 
 
-def _replace(module: Any, name: str, function: Callable[..., Any]) -> None:  # noqa: ANN401
+def _replace(module: Any, name: str, function: Any) -> None:  # noqa: ANN401 (any function)
     _replaced_functions.append((module, name, getattr(module, name)))
     setattr(module, name, function)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-_functional = torch._C._functionalization  # type: ignore[attr-defined]
+_functional: Any = torch._C._functionalization  # its stubs lack most of it
 
 
 def _as_view(step: Any) -> Any:  # noqa: ANN401 (a class for each op, made by PyTorch)

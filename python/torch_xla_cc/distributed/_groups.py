@@ -31,7 +31,7 @@ def split_group(
     parent_pg: dist.ProcessGroup | None = None,
     split_ranks: list[list[int]] | None = None,
     timeout: timedelta | None = None,
-    pg_options: Any | None = None,  # noqa: ANN401 (as in PyTorch)
+    pg_options: Any = None,  # noqa: ANN401 (as in PyTorch)
     group_desc: str | None = None,
 ) -> dist.ProcessGroup | None:
     """torch.distributed.split_group: the part that this rank is in, of a group cut into some.
