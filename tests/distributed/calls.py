@@ -6,6 +6,8 @@ CPU tensors, which gloo serves, says what is right.
 
 from __future__ import annotations
 
+import time
+
 import torch
 import torch.distributed as dist
 import torch_xla
@@ -168,6 +170,26 @@ def receives_first(rank, device):
     for work in reversed(works):
         work.wait()
     assert all(work.is_completed() for work in works)
+    return [output.cpu() for output in outputs]
+
+
+def polls(rank, device):
+    """Asks until all is done; most sends are dropped, which gloo would not carry out then."""
+    size = dist.get_world_size()
+    if size == 1:
+        return []
+    x = values(rank, (40,), torch.float32, device)
+    outputs = [torch.zeros_like(x) for _ in range(40)]
+    works = [dist.isend(x, (rank + 1) % size) for _ in outputs]
+    if device != "cpu":
+        works = works[-1:]
+    works += [dist.irecv(output, (rank - 1) % size) for output in outputs]
+    end = time.monotonic() + 30
+    while device != "cpu" and not all(work.is_completed() for work in works):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    for work in works:  # gloo never says so itself
+        work.wait()
     return [output.cpu() for output in outputs]
 
 

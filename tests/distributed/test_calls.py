@@ -26,6 +26,7 @@ CASES = {
         "all_to_all_split",
         "send_and_recv",
         "receives_first",
+        "polls",
         "batch",
         "from_anyone",
         "coalesced",

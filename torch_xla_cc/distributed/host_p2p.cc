@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <cstring>
-#include <thread>
 
 #include "torch_xla_cc/arguments.h"
 #include "torch_xla_cc/distributed/host_memory.h"
@@ -48,6 +47,11 @@ Timeout Limit(const PointToPoint& ends, std::chrono::milliseconds timeout) {
   return timeout == kNoTimeout ? ends.call->timeout : timeout;
 }
 
+[[noreturn]] void ThrowLate(const PointToPoint& ends, Timeout timeout) {
+  throw CollectiveTimeout("wait: " + ends.said.what + " at " + ends.said.site +
+                          " is not done after " + Milliseconds(timeout));
+}
+
 // Runs f, which waits in gloo; what it throws becomes what is wrong with the group.
 template <class Function>
 void InGloo(const PointToPoint& ends, const Function& f) {
@@ -81,16 +85,33 @@ HostSend::HostSend(PointToPoint ends, const at::Tensor& x, at::Tensor bytes, uin
   });
 }
 
-bool HostSend::wait(std::chrono::milliseconds timeout) {
-  if (done_) return true;
+void HostSend::Await(Timeout limit) {
   InGloo(ends_, [&] {
-    for (const WorkPtr& part : parts_) part->wait(Limit(ends_, timeout));
+    for (const WorkPtr& part : parts_) part->wait(limit);
     ends_.check->ThrowIfBroken();  // the receiver may have found it wrong
   });
-  done_ = true;
   parts_.clear();
   ends_.call->End(GroupCall::State::kDone);
+  done_ = true;
+}
+
+bool HostSend::wait(std::chrono::milliseconds timeout) {
+  if (done_) return true;
+  if (!watch_.started()) {
+    Await(Limit(ends_, timeout));
+  } else if (!Unlocked([&] { return watch_.Wait(timeout); })) {
+    ThrowLate(ends_, timeout);
+  }
   return true;
+}
+
+bool HostSend::isCompleted() {
+  if (done_) return true;
+  if (!watch_.started()) {
+    const auto self = c10::intrusive_ptr<HostSend>::reclaim_copy(this);
+    watch_.Start([self] { self->Await(self->ends_.call->timeout); });
+  }
+  return watch_.ended();
 }
 
 HostReceive::HostReceive(PointToPoint ends, at::Tensor x)
@@ -105,18 +126,7 @@ HostReceive::HostReceive(PointToPoint ends, at::Tensor x)
 
 void HostReceive::Begin() {
   const auto self = c10::intrusive_ptr<HostReceive>::reclaim_copy(this);
-  std::thread([self] {
-    std::exception_ptr wrong;
-    try {
-      InGloo(self->ends_, [&] { self->Take(); });
-    } catch (...) {
-      wrong = std::current_exception();
-    }
-    const std::lock_guard lock(self->mutex_);
-    self->wrong_ = wrong;
-    self->taken_ = true;
-    self->changed_.notify_all();
-  }).detach();
+  taking_.Start([self] { InGloo(self->ends_, [&] { self->Take(); }); });
 }
 
 void HostReceive::Take() {
@@ -142,27 +152,13 @@ void HostReceive::Take() {
 }
 
 bool HostReceive::isCompleted() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!taken_) return false;
-    if (wrong_) return true;
-  }
-  return wait(kNoTimeout);
+  if (!taking_.ended()) return false;
+  return taking_.failed() || wait(kNoTimeout);
 }
 
 bool HostReceive::wait(std::chrono::milliseconds timeout) {
   if (done_) return true;
-  Unlocked([&] {
-    std::unique_lock lock(mutex_);
-    const auto taken = [this] { return taken_; };
-    if (timeout == kNoTimeout) {
-      changed_.wait(lock, taken);
-    } else if (!changed_.wait_for(lock, timeout, taken)) {
-      throw CollectiveTimeout("wait: " + ends_.said.what + " at " + ends_.said.site +
-                              " is not done after " + Milliseconds(timeout));
-    }
-    if (wrong_) std::rethrow_exception(wrong_);
-  });
+  if (!Unlocked([&] { return taking_.Wait(timeout); })) ThrowLate(ends_, timeout);
   WriteFromHost(x_, value_);
   done_ = true;
   value_.reset();

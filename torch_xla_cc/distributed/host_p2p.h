@@ -4,10 +4,10 @@
 // waited for in any order.
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
+#include <atomic>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "torch_xla_cc/distributed/background.h"
 #include "torch_xla_cc/distributed/store_check.h"
 #include "torch_xla_cc/distributed/transport.h"
 #include "torch_xla_cc/distributed/work.h"
@@ -33,8 +33,9 @@ class HostSend final : public c10d::Work {
  public:
   // `number` is that of the message among those to this peer. `bytes` is kept until it is sent.
   HostSend(PointToPoint ends, const at::Tensor& x, at::Tensor bytes, uint32_t number);
-  // gloo does not tell before somebody waits.
-  bool isCompleted() override { return done_; }
+  // gloo does not tell before somebody waits: who asks starts a thread that does.
+  bool isCompleted() override;
+  bool done() const { return done_; }
   bool isSuccess() const override { return done_; }
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override { wait(kNoTimeout); }
@@ -42,10 +43,13 @@ class HostSend final : public c10d::Work {
   Future getFuture() override { return FutureOf(*this); }
 
  private:
+  void Await(Timeout limit);
+
   PointToPoint ends_;
   at::Tensor x_;
   std::vector<WorkPtr> parts_;
-  bool done_ = false;
+  std::atomic<bool> done_{false};
+  Background watch_;
 };
 
 class HostReceive final : public c10d::Work {
@@ -75,10 +79,7 @@ class HostReceive final : public c10d::Work {
 
   // What is sent must be taken whatever this rank waits for meanwhile: its peer may wait for that
   // before it goes on. So each receive has a thread.
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool taken_ = false;
-  std::exception_ptr wrong_;
+  Background taking_;
 };
 
 }  // namespace xla_cc

@@ -13,6 +13,8 @@
 namespace xla_cc {
 namespace {
 
+constexpr size_t kMostSends = 32;
+
 // gloo moves bytes, so every type.
 at::Tensor Bytes(const at::Tensor& x) {
   if (x.numel() == 0) return at::empty({0}, at::kByte);
@@ -331,7 +333,9 @@ WorkPtr HostTransport::AllToAllSingle(const CallPtr& call, const at::Tensor& out
 }
 
 WorkPtr HostTransport::Send(const CallPtr& call, const at::Tensor& x, int to, int tag) {
-  sends_.remove_if([](const auto& send) { return send->isCompleted(); });
+  sends_.remove_if([](const auto& send) { return send->done(); });
+  // Of many that nobody waits for, the oldest are waited for beside.
+  if (sends_.size() > kMostSends) sends_.front()->isCompleted();
   sends_.push_back(
       c10::make_intrusive<HostSend>(Ends(call, to, tag), x, Bytes(HostView(x)), ++sent_[to]));
   return sends_.back();
