@@ -45,6 +45,29 @@ std::string Describe(const Plan& plan, const std::vector<hlo::Shape>& operands) 
          more(lowered.cost.memory_bytes, lowered.native_cost.memory_bytes) + " of results";
 }
 
+using Reason = std::tuple<std::string, std::string, std::string>;  // op, device, why
+
+// What the policy has for a call that costs more than it should.
+template <class Describe>
+void Judge(const Reason& reason, const Describe& describe, const Site& site) {
+  const Policy policy = GetPolicy();
+  if (policy == Policy::kAllow) return;
+  if (policy == Policy::kError) {
+    throw FallbackForbidden(describe() +
+                            ". The fallback policy is 'error'. Use another form of the call, or "
+                            "allow this one: fallback='allow'");
+  }
+  // Guarded by the interpreter lock.
+  static auto* warned = new std::set<Reason>;
+  if (!warned->insert(reason).second) return;
+  const CallSite at = Resolve(site);
+  const std::string text =
+      describe() +
+      ". It is said once for each op, device and reason; TORCH_XLA_CC_FALLBACK "
+      "or torch_xla_cc.fallback() allow or forbid it";
+  Warn(text, at.file.empty() ? "<unknown>" : at.file, at.line);
+}
+
 }  // namespace
 
 std::optional<Policy> PolicyFromName(const std::string& name) {
@@ -74,25 +97,19 @@ std::optional<Policy> ThreadPolicy() { return ThreadPolicySlot(); }
 void OnFallback(const Plan& plan, const std::vector<hlo::Shape>& operands, const Site& site) {
   const Lowered& lowered = plan.lowered;
   const std::string op = Name(OpFor(lowered.collective));
-  const Policy policy = GetPolicy();
   const bool costs_more = lowered.cost.wire_bytes > lowered.native_cost.wire_bytes ||
                           lowered.cost.memory_bytes > lowered.native_cost.memory_bytes;
-  if (costs_more && policy == Policy::kError) {
-    throw FallbackForbidden(Describe(plan, operands) +
-                            ". The fallback policy is 'error'. Use another form of the call, or "
-                            "allow this one: fallback='allow'");
+  if (costs_more) {
+    Judge({op, plan.target.device, lowered.why}, [&] { return Describe(plan, operands); }, site);
   }
   CountFallback(op);
-  if (!costs_more || policy == Policy::kAllow) return;
-  // Guarded by the interpreter lock.
-  static auto* warned = new std::set<std::tuple<std::string, std::string, std::string>>;
-  if (!warned->emplace(op, plan.target.device, lowered.why).second) return;
-  const CallSite at = Resolve(site);
-  const std::string text =
-      Describe(plan, operands) +
-      ". It is said once for each op, device and reason; TORCH_XLA_CC_FALLBACK "
-      "or torch_xla_cc.fallback() allow or forbid it";
-  Warn(text, at.file.empty() ? "<unknown>" : at.file, at.line);
+}
+
+void OnHost(const std::string& call, const std::string& why, const Site& site) {
+  const std::string op = call.substr(0, call.find('('));
+  const auto describe = [&] { return call + " goes through the memory of the host: " + why; };
+  Judge({op, CurrentTarget().device, why}, describe, site);
+  CountFallback(op);
 }
 
 }  // namespace xla_cc

@@ -29,5 +29,7 @@ class FallbackForbidden : public std::runtime_error {
 // To be called for each call of a plan whose rule is fallback or host, with the interpreter lock
 // held. Throws FallbackForbidden, or what a filter of warnings makes of a warning.
 void OnFallback(const Plan& plan, const std::vector<hlo::Shape>& operands, const Site& site);
+// The same for a call of torch.distributed, as text, that goes through the host.
+void OnHost(const std::string& call, const std::string& why, const Site& site);
 
 }  // namespace xla_cc

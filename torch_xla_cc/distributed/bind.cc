@@ -9,6 +9,15 @@
 #include "torch_xla_cc/distributed/recorder.h"
 
 namespace xla_cc {
+namespace {
+
+constexpr const char* kNotConnected =
+    "XLA does not connect processes whose devices are CPUs, so gloo carries the bytes";
+constexpr const char* kBeside =
+    "when it traces, a rank knows only its own part of this call, so gloo carries the bytes beside "
+    "the graph";
+
+}  // namespace
 
 void BindDistributed(py::module_& m) {
   m.def("register_kernels", &RegisterKernels);
@@ -18,7 +27,8 @@ void BindDistributed(py::module_& m) {
            int check, bool in_graph, Group group,
            int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
           auto host = std::make_unique<HostTransport>(group, std::move(gloo), store,
-                                                      static_cast<CheckMode>(check));
+                                                      static_cast<CheckMode>(check),
+                                                      in_graph ? kBeside : kNotConnected);
           std::unique_ptr<Transport> transport;
           if (in_graph) {
             transport = std::make_unique<GraphTransport>(std::move(group), std::move(host));
@@ -26,7 +36,8 @@ void BindDistributed(py::module_& m) {
             transport = std::move(host);
           }
           return c10::make_intrusive<XlaBackend>(std::move(transport), Timeout(timeout_ms));
-        });
+        },
+        py::call_guard<py::gil_scoped_release>());  // it connects to the store
   m.def("thread_backend", [](Group group, int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
     return c10::make_intrusive<XlaBackend>(
         std::make_unique<GraphTransport>(std::move(group), nullptr), Timeout(timeout_ms));
@@ -45,6 +56,7 @@ void BindDistributed(py::module_& m) {
       entry["number"] = call->number;
       entry["call"] = said.what;
       entry["site"] = said.site;
+      entry["through"] = call->through_host ? "host" : "graph";
       entry["state"] = StateName(call->state);
       entry["issued"] = static_cast<double>(call->issued_us) / 1e6;
       entry["ended"] = static_cast<double>(call->ended_us) / 1e6;

@@ -46,6 +46,7 @@ struct GroupCall {
   uint64_t number = 0;  // of the rank's collectives in the group, from 1; else point to point
   bool meets = false;   // ranks that are threads wait for each other before it
   bool async = false;
+  bool through_host = false;
   Timeout timeout{0};
   Site site;
 

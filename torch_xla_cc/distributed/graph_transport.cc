@@ -107,6 +107,11 @@ Tensors Alone(const Collective& node, const Tensors& operands) {
   return scaled;
 }
 
+constexpr const char* kTwoEnds =
+    "only its two ends make this call, so it is outside of the graph. A batch of a group that is "
+    "the "
+    "world, inside of torch_xla_cc.distributed.in_graph(), is collective_permute";
+
 at::Tensor ToHost(const at::Tensor& x) { return x.to(at::kCPU); }
 
 }  // namespace
@@ -305,6 +310,7 @@ WorkPtr GraphTransport::AllToAllSingle(const CallPtr& call, const at::Tensor& ou
 
 WorkPtr GraphTransport::Send(const CallPtr& call, const at::Tensor& x, int to, int tag) {
   if (beside_) return beside_->Send(call, x, to, tag);
+  ThroughHost(*call, kTwoEnds);
   Board::Get().Put(group(), to, tag, call, ToHost(x));
   call->End(GroupCall::State::kDone);
   return Issued({x});
@@ -312,6 +318,7 @@ WorkPtr GraphTransport::Send(const CallPtr& call, const at::Tensor& x, int to, i
 
 WorkPtr GraphTransport::Recv(const CallPtr& call, const at::Tensor& x, int from, int tag) {
   if (beside_) return beside_->Recv(call, x, from, tag);
+  ThroughHost(*call, kTwoEnds);
   const Board::SlotPtr slot = Board::Get().Ask(group(), from, tag, call);
   const auto take = [group = group(), health = shared_health(), call, x, slot](Timeout of_wait) {
     const Timeout limit = of_wait == kNoTimeout ? call->timeout : of_wait;

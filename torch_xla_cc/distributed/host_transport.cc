@@ -64,8 +64,10 @@ void WriteParts(const Tensors& outputs, const at::Tensor& bytes) {
 }  // namespace
 
 HostTransport::HostTransport(Group group, c10::intrusive_ptr<c10d::Backend> gloo,
-                             const c10::intrusive_ptr<c10d::Store>& store, CheckMode mode)
+                             const c10::intrusive_ptr<c10d::Store>& store, CheckMode mode,
+                             std::string why)
     : Transport(std::move(group)),
+      why_(std::move(why)),
       gloo_(std::move(gloo)),
       check_(std::make_shared<StoreCheck>(this->group(), store, mode)) {}
 
@@ -82,6 +84,12 @@ void HostTransport::Announce(const CallPtr&) {}  // in the line, before the call
 
 c10::intrusive_ptr<HostWork> HostTransport::Run(const CallPtr& call, std::vector<Part> parts,
                                                 Tensors outputs) {
+  ThroughHost(*call, why_);
+  return Meet(call, std::move(parts), std::move(outputs));
+}
+
+c10::intrusive_ptr<HostWork> HostTransport::Meet(const CallPtr& call, std::vector<Part> parts,
+                                                 Tensors outputs) {
   Said said;
   {
     const py::gil_scoped_acquire locked;
@@ -348,6 +356,7 @@ WorkPtr HostTransport::Recv(const CallPtr& call, const at::Tensor& x, int from, 
 }
 
 PointToPoint HostTransport::Ends(const CallPtr& call, int peer, int tag) {
+  ThroughHost(*call, why_);
   const py::gil_scoped_acquire locked;
   Said said = SaidOf(*call);
   check_->Note(said);
@@ -355,10 +364,10 @@ PointToPoint HostTransport::Ends(const CallPtr& call, int peer, int tag) {
 }
 
 // All have come when the call has been compared.
-WorkPtr HostTransport::Barrier(const CallPtr& call) { return Run(call, {}, {}); }
+WorkPtr HostTransport::Barrier(const CallPtr& call) { return Meet(call, {}, {}); }
 
 std::vector<Said> HostTransport::Compare(const CallPtr& call) {
-  const auto work = Run(call, {}, {});
+  const auto work = Meet(call, {}, {});
   work->wait(kNoTimeout);
   return work->said_by_all();
 }

@@ -16,7 +16,7 @@ namespace xla_cc {
 class HostTransport final : public Transport {
  public:
   HostTransport(Group group, c10::intrusive_ptr<c10d::Backend> gloo,
-                const c10::intrusive_ptr<c10d::Store>& store, CheckMode mode);
+                const c10::intrusive_ptr<c10d::Store>& store, CheckMode mode, std::string why);
   ~HostTransport() override;
 
   // Waits until all ranks have come to a call that something else carries out. What each said.
@@ -51,6 +51,8 @@ class HostTransport final : public Transport {
   using Part = HostWork::Part;
 
   c10::intrusive_ptr<HostWork> Run(const CallPtr& call, std::vector<Part> parts, Tensors outputs);
+  // The same for what moves no tensors here.
+  c10::intrusive_ptr<HostWork> Meet(const CallPtr& call, std::vector<Part> parts, Tensors outputs);
   PointToPoint Ends(const CallPtr& call, int peer, int tag);
   // One that gives `x` the reduction, if `write`.
   Part Reduction(const CallPtr& call, const at::Tensor& x, const c10d::ReduceOp& op, bool write);
@@ -65,6 +67,7 @@ class HostTransport final : public Transport {
   Part ReduceParts(const CallPtr& call, const at::Tensor& output, const at::Tensor& bytes,
                    const std::vector<int64_t>& sizes, const c10d::ReduceOp& op);
 
+  const std::string why_;  // the host and not XLA
   c10::intrusive_ptr<c10d::Backend> gloo_;
   StoreCheckPtr check_;
   std::map<int, uint32_t> sent_;  // messages, by the rank that they go to

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "torch_xla_cc/arguments.h"
 
@@ -14,8 +15,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a wait in the store lasts before this rank looks around.
+// How long this rank waits in the store before it looks around, and how long between two looks.
 constexpr Timeout kSlice{500};
+constexpr Timeout kPause{20};
 constexpr const char* kBroken = "broken";
 
 std::vector<uint8_t> ToBytes(const std::string& text) { return {text.begin(), text.end()}; }
@@ -67,6 +69,12 @@ bool HasDied(const std::string& process) {
   const std::vector<std::string> stat = Stat(pid);
   if (stat.size() <= kStart) return true;
   return stat[kStart] != start || stat[kState] == "Z" || stat[kState] == "X";
+}
+
+// Whether a wait in a store has ended without what was waited for. FileStore says so in words only.
+bool IsTimeout(const std::exception& error) {
+  return dynamic_cast<const c10::DistStoreError*>(&error) != nullptr ||
+         std::string(error.what()).find("imeout") != std::string::npos;
 }
 
 c10::intrusive_ptr<c10d::Store> OwnConnection(const c10::intrusive_ptr<c10d::Store>& store) {
@@ -180,17 +188,13 @@ std::vector<Said> StoreCheck::Compare(const GroupCall& call, const Said& said) {
     status_->set("last/" + std::to_string(group_.rank), own);
     std::vector<std::string> keys;
     for (int rank = 0; rank < group_.size(); ++rank) keys.push_back(Key(call.number, rank));
-    const Clock::time_point end = Clock::now() + call.timeout;
-    while (found.empty()) {
-      const auto left = std::chrono::duration_cast<Timeout>(end - Clock::now());
-      try {
-        meeting_->setTimeout(std::clamp(left, Timeout(1), kSlice));
-        found = meeting_->multiGet(keys);
-      } catch (const c10::DistStoreError&) {
-        ThrowIfBroken();
-        const std::vector<int> dead = Dead();
-        if (!dead.empty() || Clock::now() >= end) ThrowMissing(call, said, dead);
-      }
+    try {
+      meeting_->setTimeout(std::min(call.timeout, kSlice));
+      found = meeting_->multiGet(keys);
+    } catch (const std::exception& error) {
+      if (!IsTimeout(error)) throw;
+      AwaitKeys(keys, call, said);
+      found = meeting_->multiGet(keys);
     }
   } catch (const c10::DistError& error) {  // not the slice: the store cannot be reached
     Explain(call, said, error.what(), -1);
@@ -203,6 +207,18 @@ std::vector<Said> StoreCheck::Compare(const GroupCall& call, const Said& said) {
   if (wrong.empty()) return calls;
   Break(wrong, false);
   throw CollectiveMismatch(wrong);
+}
+
+// Asks, and does not wait in the store, which prints a warning each time that it waits in vain.
+void StoreCheck::AwaitKeys(const std::vector<std::string>& keys, const GroupCall& call,
+                           const Said& said) {
+  const Clock::time_point end = Clock::now() + std::max(call.timeout - kSlice, Timeout(0));
+  while (!meeting_->check(keys)) {
+    ThrowIfBroken();
+    const std::vector<int> dead = Dead();
+    if (!dead.empty() || Clock::now() >= end) ThrowMissing(call, said, dead);
+    std::this_thread::sleep_for(kPause);
+  }
 }
 
 void StoreCheck::CleanUp() {

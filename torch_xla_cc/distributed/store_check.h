@@ -40,6 +40,8 @@ class StoreCheck {
 
   std::string Key(uint64_t number, int rank) const;
   bool Has(const std::string& key);
+  // Until all of them are there; throws what has kept them away.
+  void AwaitKeys(const std::vector<std::string>& keys, const GroupCall& call, const Said& said);
   std::string Get(const std::string& key, const std::string& otherwise);
   // The ranks of the group that are known to have died.
   std::vector<int> Dead();

@@ -1,11 +1,14 @@
 #include "torch_xla_cc/distributed/transport.h"
 
+#include <torch/csrc/utils/pybind.h>
+
 #include <algorithm>
 #include <cctype>
 
 #include "lowering/hlo/shape.h"
 #include "torch_xla_cc/arguments.h"
 #include "torch_xla_cc/distributed/recorder.h"
+#include "torch_xla_cc/policy.h"
 
 namespace xla_cc {
 
@@ -53,6 +56,12 @@ std::vector<int64_t> Elements(const Tensors& tensors) {
   std::vector<int64_t> elements;
   for (const at::Tensor& x : tensors) elements.push_back(x.numel());
   return elements;
+}
+
+void ThroughHost(GroupCall& call, const std::string& why) {
+  call.through_host = true;
+  const py::gil_scoped_acquire locked;
+  OnHost(call.what, why, call.site);
 }
 
 void Health::Break(const std::exception_ptr& error) {

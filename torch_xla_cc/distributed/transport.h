@@ -27,6 +27,9 @@ std::string ShapeText(const at::Tensor& x);  // float32[2,3]
 bool AllAlike(const Tensors& tensors);       // of one shape
 std::vector<int64_t> Elements(const Tensors& tensors);
 
+// Before a call that goes through the host, and not through XLA: counted, and as the policy has it.
+void ThroughHost(GroupCall& call, const std::string& why);
+
 // What has broken a group. It is of no use after that: its ranks no longer agree on what comes
 // next.
 class Health {
