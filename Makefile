@@ -10,7 +10,7 @@ BAZEL ?= bazel-4
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup packages packages-build packages-check build demo test bench golden \
+.PHONY: help setup packages packages-build packages-check build demo test bench golden support \
   clean lint lint-cpp lint-python lint-shell format
 
 override VENV := $(abspath $(VENV))
@@ -86,6 +86,9 @@ bench: build ## Run the benchmarks
 golden: packages-check ## Rewrite tests/golden from what the lowerings emit now
 	$(BAZEL) test --strategy=TestRunner=local --nocache_test_results \
 	  --test_env=UPDATE_GOLDEN=1 --test_env=BUILD_WORKSPACE_DIRECTORY=$(CURDIR) //tests/lowering:all
+
+support: build ## Rewrite docs/support.md from what calls of torch.distributed become now
+	UPDATE_SUPPORT=1 $(RUN) -m pytest -q tests/distributed/test_support.py
 
 clean: ## Remove what was built (not $(VENV))
 	rm -rf build dist python/*.egg-info python/torch_xla_cc/_C*.so

@@ -1,12 +1,10 @@
-"""Calls of torch.distributed: host cost against torch_xla's backend, and processes against gloo.
+"""Calls of torch.distributed on one device: host cost against torch_xla's backend.
 
-`host_cost`: one device. torch_xla's backend and ours cannot be in one process, since both are the
+torch_xla's backend and ours cannot be in one process, since both are the
 kernels of c10d on XLA devices: processes of the two alternate, and the figure is the ratio of the
 medians. A group of one rank has nobody to meet, and ours then makes no node; so there is a column
 of what a call costs that has seven others to meet: it is traced, for a TPU, with its check between
 ranks, and not run.
-
-`against_gloo`: four processes, whose XLA devices are CPUs, against the same call on CPU tensors.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ BLOCKS = 100
 CALLS = 50
 TURNS = 5
 ELEMENTS = 4096
-PROCESSES = 4
 
 
 def _calls(dist: Any, x: Any, size: int, group: Any = None) -> dict[str, Callable[[], Any]]:
@@ -144,88 +141,6 @@ def host_cost() -> list[tuple[str, ...]]:
     return rows
 
 
-def _against_gloo(rank: int, port: int, folder: str) -> None:
-    """A process of four: blocks on XLA tensors and on CPU tensors take turns."""
-    from datetime import timedelta
-
-    import torch
-    import torch.distributed as dist
-    import torch_xla
-
-    import torch_xla_cc.distributed  # noqa: F401
-
-    torch.set_num_threads(1)
-    store = dist.TCPStore("127.0.0.1", port, PROCESSES, rank == 0)
-    dist.init_process_group(
-        "cpu:gloo,xla:xla_cc",
-        store=store,
-        rank=rank,
-        world_size=PROCESSES,
-        timeout=timedelta(seconds=300),
-    )
-    rows = []
-    for mib, blocks in ((1, 40), (64, 7)):
-        elements = (mib << 20) // 4
-        for op in ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast"):
-            times: dict[str, list[float]] = {"cpu": [], "xla": []}
-            tensors = {}
-            for device in ("cpu", torch_xla.device()):
-                x = torch.ones(elements, device=device)
-                tensors[str(device)[:3]] = (x, torch.zeros(elements * PROCESSES, device=device))
-            torch_xla.sync(wait=True)
-            for _ in range(blocks):
-                for side, (x, whole) in tensors.items():
-                    dist.all_reduce(torch.zeros(1))  # together
-                    start = time.perf_counter()
-                    if op == "all_reduce":
-                        dist.all_reduce(x)
-                    elif op == "broadcast":
-                        dist.broadcast(x, 0)
-                    elif op == "all_gather_into_tensor":
-                        dist.all_gather_into_tensor(whole, x)
-                    else:
-                        dist.reduce_scatter_tensor(x, whole)
-                    torch_xla.sync(wait=True)
-                    times[side].append(time.perf_counter() - start)
-            ours, gloo = (statistics.median(times[side][2:]) * 1e3 for side in ("xla", "cpu"))
-            rows.append((op, f"{mib} MiB", f"{ours:.2f}", f"{gloo:.2f}", f"{ours / gloo:.2f}"))
-    if rank == 0:
-        Path(folder, "rows.json").write_text(json.dumps(rows))
-    dist.all_reduce(torch.zeros(1))
-
-
-def against_gloo() -> list[tuple[str, ...]]:
-    """Rows: op, size a rank, ms ours, ms gloo, ratio."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        port = 20_000 + os.getpid() % 20_000
-        ranks = [
-            subprocess.Popen(
-                [
-                    sys.executable,
-                    "-c",
-                    f"import process_group as b; b._against_gloo({rank}, {port}, {folder!r})",
-                ],
-                cwd=Path(__file__).parent,
-                env=dict(os.environ, PJRT_DEVICE="CPU", OMP_NUM_THREADS="1"),
-                stdout=subprocess.DEVNULL,
-            )
-            for rank in range(PROCESSES)
-        ]
-        try:
-            for process in ranks:
-                process.wait(timeout=900)
-        finally:
-            for process in ranks:
-                process.kill()
-        rows: list[tuple[str, ...]] = [
-            tuple(row) for row in json.loads(Path(folder, "rows.json").read_text())
-        ]
-        return rows
-
-
 if __name__ == "__main__":
-    for table in (host_cost, against_gloo):
-        for row in table():
-            print(*row, sep="\t")
+    for row in host_cost():
+        print(*row, sep="\t")

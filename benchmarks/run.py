@@ -1,6 +1,8 @@
 """All benchmarks; prints tables and, with --write, keeps them in docs/benchmarks.md.
 
 make bench        or        python benchmarks/run.py [--write]
+
+Words of titles select tables, to print only: python benchmarks/run.py lists
 """
 
 from __future__ import annotations
@@ -18,6 +20,17 @@ import empty_step
 HERE = Path(__file__).parent
 REPORT = HERE.parent / "docs" / "benchmarks.md"
 Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
+
+_LISTS = (
+    "op",
+    "ranks",
+    "size a rank",
+    "ms, tensor",
+    "ms, chunks of one",
+    "ms, tensors apart",
+    "ratio, chunks to tensor",
+    "ratio, apart to chunks",
+)
 
 # Columns, and code for processes of their own: a process has one number of devices.
 _SCRIPTS: dict[str, tuple[tuple[str, ...], list[str]]] = {
@@ -38,7 +51,19 @@ _SCRIPTS: dict[str, tuple[tuple[str, ...], list[str]]] = {
     ),
     "Four processes on CPU against gloo on CPU tensors": (
         ("op", "size a rank", "ms, ours", "ms, gloo", "ratio"),
-        ["import process_group as b; rows = b.against_gloo()"],
+        ["import between_processes as b; rows = b.against_gloo()"],
+    ),
+    "What comparing calls costs: all_reduce between four processes on CPU": (
+        ("size a rank", "TORCH_XLA_CC_CHECK", "ms a call", "ratio to off"),
+        ["import between_processes as b; rows = b.check_cost()"],
+    ),
+    "Lists that are chunks of one buffer, ranks on CPU threads": (
+        _LISTS,
+        [f"import lists as b; rows = b.on_threads({n})" for n in (4, 8)],
+    ),
+    "Lists that are chunks of one buffer, four processes on CPU": (
+        _LISTS,
+        ["import lists as b; rows = b.on_processes()"],
     ),
     "Compiles of one program, ten steps": (
         ("ranks", "compiles"),
@@ -81,12 +106,16 @@ def _python(code: str) -> object:
     return json.loads(line[len("ROWS") :])
 
 
-def tables() -> list[Table]:
-    """Every benchmark's table."""
+def tables(words: list[str]) -> list[Table]:
+    """Every benchmark's table, or those that have one of the words in their titles."""
     found: list[Table] = []
     for title, (columns, codes) in _SCRIPTS.items():
+        if words and not any(word.lower() in title.lower() for word in words):
+            continue
         print(f"... {title}", file=sys.stderr, flush=True)
         found.append((title, columns, [row for code in codes for row in _python(code)]))
+    if words:
+        return found
     lowering = _python("import lowering as b; rows = [[t, c, r] for t, (c, r) in b.run().items()]")
     found += [(title, columns, rows) for title, columns, rows in lowering]
     return found
@@ -105,6 +134,10 @@ NOTES = """
 - A group of one rank meets nobody, and no node is made for its calls. "Of eight ranks" is what a
   call costs that has seven others to meet: traced for a TPU, with the check between ranks, and not
   run.
+- Chunks of one buffer are written, or read, as that buffer: "ratio, chunks to tensor" is the cost
+  of seeing that they are. Tensors apart are copied to or from what the collective has.
+- Comparing calls between processes is two sets, a get and a delete in the store of the group.
+  "full" sends no more than "fingerprint", and compares file and line too.
 - Of a call of torch.distributed, 4 to 6 us are PyTorch's own Python.
 - collective_permute, all_to_all, send and recv are decompositions on CPU threads: all_gathers, of
   everything or between pairs of ranks, and cost that ([capabilities.md](capabilities.md)).
@@ -130,9 +163,13 @@ def markdown(found: list[Table]) -> str:
 
 def main() -> None:
     """Run all, print, and write if asked."""
-    report = markdown(tables())
+    words = [argument for argument in sys.argv[1:] if argument != "--write"]
+    write = "--write" in sys.argv[1:]
+    if words and write:
+        sys.exit("run.py: the report is written as a whole, by one run. Leave out the words")
+    report = markdown(tables(words))
     print(report)
-    if "--write" in sys.argv[1:]:
+    if write:
         REPORT.write_text(report)
 
 

@@ -1,7 +1,8 @@
 """The backend that processes on TPU and GPU get, for ranks that are threads on the CPU.
 
 Its calls are nodes where all ranks have the same, and go through the host beside the graph. CPU
-devices of one process meet in XLA as TPU chips do, so all of it can run here.
+devices of one process meet in XLA as TPU chips do, so all of it can run here. `run` is as that of
+worlds.py.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch.distributed as dist
+import worlds
 from torch._C import _distributed_c10d as c10d
 
 from torch_xla_cc import _C
@@ -33,3 +35,13 @@ def init() -> None:
         dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["xla"])
     if not dist.is_initialized():
         dist.init_process_group(f"cpu:gloo,xla:{BACKEND}")
+
+
+def _started(rank: int, function: Any, *args: Any) -> Any:
+    init()
+    return function(rank, *args)
+
+
+def run(size: int, function: Any, *args: Any, timeout_s: float = 60.0) -> list[Any]:
+    """`function(rank, *args)` on every rank, in a world with that backend."""
+    return worlds.run(size, _started, function, *args, timeout_s=timeout_s)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 
-import as_tpu
 import torch
 import torch.distributed as dist
 import torch_xla
@@ -13,10 +12,8 @@ import torch_xla_cc
 from torch_xla_cc.distributed import in_graph
 
 
-def start(where: str):
-    if where == "as tpu":
-        as_tpu.init()
-    elif not dist.is_initialized():
+def start():
+    if not dist.is_initialized():
         dist.init_process_group("cpu:gloo,xla:xla_cc")
     return dist.get_world_size(), torch_xla.device()
 
@@ -62,9 +59,9 @@ def swap_in_place(rank, size, x, found):
 PLANS = {f.__name__: f for f in (both_ways, a_ring, a_line, swap_in_place)}
 
 
-def run(rank, where, name, device=None):
+def run(rank, name, device=None):
     """What the ranks get, and the opcodes of the collectives that it became."""
-    size, xla = start(where)
+    size, xla = start()
     device = device or xla
     x = torch.arange(4.0).to(device) + 100 * rank
     found = [torch.zeros(n, device=device) for n in (4, 4, 2)]
@@ -85,7 +82,7 @@ def run(rank, where, name, device=None):
 
 def traced(rank, name):
     """The HLO that a TPU chip would compile for it."""
-    size, device = start("threads")
+    size, device = start()
     x = torch.ones(256, device=device)
     found = [torch.zeros(256, device=device)]
     torch_xla.sync()
@@ -96,15 +93,15 @@ def traced(rank, name):
     return bytes(module)
 
 
-def with_gloo(rank, where, name):
-    ours, nodes = run(rank, where, name)
-    wanted, _ = run(rank, where, name, "cpu")
+def with_gloo(rank, name):
+    ours, nodes = run(rank, name)
+    wanted, _ = run(rank, name, "cpu")
     return ours, wanted, nodes
 
 
-def wrong(rank, where, name):
+def wrong(rank, name):
     """What does not fit."""
-    _, device = start(where)
+    _, device = start()
     x = torch.ones(3, device=device)
     y = torch.zeros(3, device=device)
     if name == "tag":
@@ -124,9 +121,9 @@ def wrong(rank, where, name):
     return ""
 
 
-def in_a_subgroup(rank, where):
+def in_a_subgroup(rank):
     """Others do not take part: pair by pair, also inside of in_graph()."""
-    start(where)
+    start()
     group = dist.new_group([1, 2])
     if rank not in (1, 2):
         return []

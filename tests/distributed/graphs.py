@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
+import calls
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 import torch_xla
+from torch_xla.debug import metrics
 
 import torch_xla_cc.distributed
 from torch_xla_cc import _C
@@ -62,6 +66,43 @@ def both(rank, members):
     found = functionals(rank, torch_xla.device(), members), functionals(rank, "cpu", members)
     dist.all_reduce(torch.zeros(1))
     return found
+
+
+def split_in_graph(rank):
+    """Split sizes, with the backend of TPU processes: in the graph only where that is asked for."""
+    found = []
+    for begin in (contextlib.nullcontext, torch_xla_cc.distributed.in_graph):
+        with begin():
+            found.append(calls.all_to_all_split(rank, torch_xla.device())[0])
+        entry = torch_xla_cc.distributed.flight_recorder(1)[0]
+        found.append(entry["through"])
+    dist.all_reduce(torch.zeros(1))
+    return [*found, calls.all_to_all_split(rank, "cpu")[0]]
+
+
+def forbidden(rank):
+    """Calls through the host where the policy forbids them; by op, and what the group does then."""
+    start()
+    device = torch_xla.device()
+    x = torch.ones(2, device=device)
+    found = {}
+    with torch_xla_cc.fallback("error"):
+        for name, call in {
+            "send": lambda: dist.isend(x, 1 - rank),
+            "recv": lambda: dist.irecv(x, 1 - rank),
+            "all_reduce": lambda: dist.all_reduce(x),
+        }.items():
+            try:
+                call()
+                found[name] = ""
+            except torch_xla_cc.FallbackForbidden as error:
+                found[name] = str(error)
+    before = metrics.counter_value("xla_cc.fallback.send") or 0
+    dist.isend(x, 1 - rank)
+    dist.recv(torch.zeros_like(x), 1 - rank)
+    counted = metrics.counter_value("xla_cc.fallback.send") - before
+    dist.all_reduce(x)
+    return found, counted >= 1, x.tolist()
 
 
 def refused(rank):

@@ -1,21 +1,22 @@
 """Batches of isend and irecv in the graph: what comes, what they become, what is refused."""
 
+import as_tpu
 import batches
 import pytest
 import torch
 import worlds
 
-WHERE = ("threads", "as tpu")
+RUN = {"threads": worlds.run, "as tpu": as_tpu.run}
 ROUNDS = {"both_ways": 3, "a_ring": 1, "a_line": 2, "swap_in_place": 1}
 
 
 @pytest.mark.parametrize("name", batches.PLANS)
 @pytest.mark.parametrize("world", [2, 3, 4])
-@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("where", RUN)
 def test_as_gloo(where, world, name):
     if name == "swap_in_place" and world == 3:
         pytest.skip("rank 1 would swap with itself, which torch.distributed refuses")
-    for rank, (ours, wanted, nodes) in enumerate(worlds.run(world, batches.with_gloo, where, name)):
+    for rank, (ours, wanted, nodes) in enumerate(RUN[where](world, batches.with_gloo, name)):
         if name != "swap_in_place":  # gloo receives into what it sends
             assert all(torch.equal(x, y) for x, y in zip(ours, wanted, strict=True))
         else:
@@ -45,14 +46,14 @@ def test_what_a_tpu_runs():
         ("missing", ["send(float32[3], dst rank 1, tag 0)", "is received by nobody"]),
     ],
 )
-@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("where", RUN)
 def test_what_does_not_fit(where, name, parts):
-    messages = worlds.run(2, batches.wrong, where, name)
+    messages = RUN[where](2, batches.wrong, name)
     assert messages[0] == messages[1]
     for part in (*parts, "batches.py:"):
         assert part in messages[0]
 
 
-@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("where", RUN)
 def test_in_a_subgroup(where):
-    assert worlds.run(4, batches.in_a_subgroup, where) == [[], [2.0] * 3, [1.0] * 3, []]
+    assert RUN[where](4, batches.in_a_subgroup) == [[], [2.0] * 3, [1.0] * 3, []]

@@ -2,13 +2,14 @@
 
 import collections
 
+import as_tpu
 import buffers
 import processes
 import pytest
 import torch
 import worlds
 
-RUN = {"threads": worlds.run, "processes": processes.run}
+RUN = {"threads": worlds.run, "processes": processes.run, "as tpu": as_tpu.run}
 
 
 @pytest.mark.parametrize("world", [1, 3])

@@ -65,9 +65,9 @@ def init():
         dist.init_process_group("cpu:gloo,xla:xla_cc")
 
 
-def both(rank, function, fields, begin=init):
+def both(rank, function, fields):
     """On the XLA device, and on the CPU."""
-    begin()
+    init()
     ours = function(rank, torch_xla.device(), **fields)
     wanted = function(rank, "cpu", **fields)
     dist.all_reduce(torch.zeros(1))  # gloo's ranks must not leave while others are in a call
@@ -95,7 +95,7 @@ def test_as_gloo(where, world, name):
 def test_as_on_tpu(world, name):
     """With the backend of processes on TPU and GPU, on threads."""
     function, fields = CASES[name]
-    check_same(worlds.run(world, both, function, fields, as_tpu.init))
+    check_same(as_tpu.run(world, both, function, fields))
 
 
 def call_objects(rank):

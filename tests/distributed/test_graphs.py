@@ -1,5 +1,6 @@
 """What stays in the graph, functional collectives, and refusals."""
 
+import as_tpu
 import graphs
 import processes
 import pytest
@@ -22,6 +23,23 @@ def test_functional_collectives(where, members):
         assert len(ours) == len(wanted)
         for x, y in zip(ours, wanted, strict=True):
             assert torch.equal(x, y)
+
+
+def test_split_sizes_on_tpu():
+    for beside, how, inside, through, wanted in as_tpu.run(4, graphs.split_in_graph):
+        assert (how, through) == ("host", "graph")
+        assert torch.equal(beside, wanted) and torch.equal(inside, wanted)
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_the_host_can_be_forbidden(where):
+    for found, counted, x in RUN[where](2, graphs.forbidden):
+        for name in ("send", "recv", *(["all_reduce"] if where == "processes" else [])):
+            assert f"{name}(float32[2]" in found[name]
+            assert "goes through the memory of the host" in found[name]
+        assert where == "processes" or found["all_reduce"] == ""
+        assert counted
+        assert x == [4.0 if where == "threads" else 2.0] * 2
 
 
 @pytest.mark.parametrize("where", RUN)

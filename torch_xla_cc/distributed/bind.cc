@@ -22,22 +22,23 @@ constexpr const char* kBeside =
 void BindDistributed(py::module_& m) {
   m.def("register_kernels", &RegisterKernels);
   // With a group of gloo, of the same ranks, where ranks are processes, and the check between them.
-  m.def("process_backend",
-        [](c10::intrusive_ptr<c10d::Backend> gloo, const c10::intrusive_ptr<c10d::Store>& store,
-           int check, bool in_graph, Group group,
-           int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
-          auto host = std::make_unique<HostTransport>(group, std::move(gloo), store,
-                                                      static_cast<CheckMode>(check),
-                                                      in_graph ? kBeside : kNotConnected);
-          std::unique_ptr<Transport> transport;
-          if (in_graph) {
-            transport = std::make_unique<GraphTransport>(std::move(group), std::move(host));
-          } else {
-            transport = std::move(host);
-          }
-          return c10::make_intrusive<XlaBackend>(std::move(transport), Timeout(timeout_ms));
-        },
-        py::call_guard<py::gil_scoped_release>());  // it connects to the store
+  m.def(
+      "process_backend",
+      [](c10::intrusive_ptr<c10d::Backend> gloo, const c10::intrusive_ptr<c10d::Store>& store,
+         int check, bool in_graph, Group group,
+         int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
+        auto host = std::make_unique<HostTransport>(group, std::move(gloo), store,
+                                                    static_cast<CheckMode>(check),
+                                                    in_graph ? kBeside : kNotConnected);
+        std::unique_ptr<Transport> transport;
+        if (in_graph) {
+          transport = std::make_unique<GraphTransport>(std::move(group), std::move(host));
+        } else {
+          transport = std::move(host);
+        }
+        return c10::make_intrusive<XlaBackend>(std::move(transport), Timeout(timeout_ms));
+      },
+      py::call_guard<py::gil_scoped_release>());  // it connects to the store
   m.def("thread_backend", [](Group group, int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
     return c10::make_intrusive<XlaBackend>(
         std::make_unique<GraphTransport>(std::move(group), nullptr), Timeout(timeout_ms));

@@ -36,6 +36,7 @@ struct MessageEnd {
 };
 
 struct GroupCall {
+  // kIssued: not yet compared with those of the other ranks.
   enum class State { kIssued, kRunning, kDone, kFailed };
 
   std::string what;               // the op and all that must be equal on the ranks

@@ -277,21 +277,43 @@ WorkPtr GraphTransport::ReduceScatterInto(const CallPtr& call, const Tensors& ou
   return Done(call, outputs);
 }
 
-at::Tensor GraphTransport::Exchanged(const CallPtr& call, const at::Tensor& input) const {
+std::vector<Said> GraphTransport::Told(const CallPtr& call) const {
+  if (beside_) {
+    std::vector<Said> said = beside_->Compare(call);
+    call->state = GroupCall::State::kRunning;
+    return said;
+  }
+  std::vector<Said> said;
+  const auto met = Unlocked([&] { return Board::Get().Meet(group(), call); });
+  for (const CallPtr& its : met)
+    said.push_back({its->what, its->sent, its->received, its->ends, ""});
+  return said;
+}
+
+std::optional<at::Tensor> GraphTransport::Exchanged(const CallPtr& call,
+                                                    const at::Tensor& input) const {
   RunPending(group(), call->timeout);  // others may wait for it
-  const std::vector<CallPtr> calls = Unlocked([&] { return Board::Get().Meet(group(), call); });
+  const std::vector<Said> calls = Told(call);
+  const int64_t first = calls[0].sent[0];
+  const bool alike = std::all_of(calls.begin(), calls.end(), [&](const Said& said) {
+    return std::all_of(said.sent.begin(), said.sent.end(), [&](int64_t n) { return n == first; });
+  });
+  if (alike) return Issue(call, xla_cc::AllToAll{0, 0, {}, groups_}, {input})[0];
+  // Sizes that change with each call would mean a program for each, to be compiled.
+  if (beside_ && !InGraph()) return std::nullopt;
   SizeMatrix sizes(group().world_size, Sizes(group().world_size, 0));
   for (int from = 0; from < group().size(); ++from) {
-    sizes[group().members[from]] = OfMembers(calls[from]->sent);
+    sizes[group().members[from]] = OfMembers(calls[from].sent);
   }
   const at::Tensor operand = Filled(input, Largest(Sums(sizes)));
-  return Issue(call, UnevenAllToAll{sizes, only_}, {operand})[0];
+  return IssueApart(call, UnevenAllToAll{sizes, only_}, {operand})[0];
 }
 
 WorkPtr GraphTransport::AllToAll(const CallPtr& call, const Tensors& outputs,
                                  const Tensors& inputs) {
-  if (beside_) return beside_->AllToAll(call, outputs, inputs);
-  WriteParts(outputs, Exchanged(call, Joined(inputs)));
+  const std::optional<at::Tensor> received = Exchanged(call, Joined(inputs));
+  if (!received) return beside_->AllToAll(call, outputs, inputs);
+  WriteParts(outputs, *received);
   return Done(call, outputs);
 }
 
@@ -303,8 +325,9 @@ WorkPtr GraphTransport::AllToAllSingle(const CallPtr& call, const at::Tensor& ou
     Write(output, Issue(call, xla_cc::AllToAll{0, 0, {}, groups_}, {input})[0]);
     return Done(call, {output});
   }
-  if (beside_) return beside_->AllToAllSingle(call, output, input, output_splits, input_splits);
-  Write(output, Exchanged(call, input).narrow(0, 0, output.size(0)));
+  const std::optional<at::Tensor> received = Exchanged(call, input);
+  if (!received) return beside_->AllToAllSingle(call, output, input, output_splits, input_splits);
+  Write(output, received->narrow(0, 0, output.size(0)));
   return Done(call, {output});
 }
 
@@ -343,14 +366,7 @@ bool GraphTransport::TakesBatches() const {
 }
 
 WorkPtr GraphTransport::Batch(const CallPtr& call, const Tensors& xs) {
-  std::vector<Said> calls;
-  if (beside_) {
-    calls = beside_->Compare(call);
-    call->state = GroupCall::State::kRunning;
-  } else {
-    const auto met = Unlocked([&] { return Board::Get().Meet(group(), call); });
-    for (const CallPtr& its : met) calls.push_back({its->what, {}, {}, its->ends, ""});
-  }
+  const std::vector<Said> calls = Told(call);
   std::string wrong;
   const std::vector<Messages> rounds = Rounds(calls, Matched(group(), calls, &wrong));
   Tensors operands(rounds.size());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "lowering/collective.h"
 #include "torch_xla_cc/distributed/host_transport.h"
@@ -59,9 +60,11 @@ class GraphTransport final : public Transport {
   Tensors IssueApart(const CallPtr& call, const Collective& node, const Tensors& operands) const;
   // By rank of the world: what each member of the group has of it.
   Sizes OfMembers(const std::vector<int64_t>& by_rank) const;
-  // This rank's parts, after a call of which all ranks know what each sends; dimension 0 of the
-  // result holds what came, one behind the other.
-  at::Tensor Exchanged(const CallPtr& call, const at::Tensor& input) const;
+  // What the ranks say of their calls, once all have come.
+  std::vector<Said> Told(const CallPtr& call) const;
+  // What came of an exchange of parts, one behind the other in dimension 0. None if it is to go
+  // beside the graph.
+  std::optional<at::Tensor> Exchanged(const CallPtr& call, const at::Tensor& input) const;
 
   Groups groups_;
   Groups only_;  // this group, and ranks that are in none

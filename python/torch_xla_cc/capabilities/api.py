@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Iterable
@@ -225,11 +226,19 @@ def _members(cell: _grid.Cell, world: int) -> list[list[int]]:
     return _grid.groups(cell.form, world) or [list(range(world))]
 
 
+@functools.cache
+def _measurements() -> Any:  # noqa: ANN401 (of a module that is imported when it is needed)
+    """The file, which explain alone needs, and which takes most of a second to read."""
+    from . import _measured
+
+    return _measured.load()
+
+
 def _becomes(target: str, world: int, cell: _grid.Cell) -> str | None:
     """The measured outcome on that device, in the largest world that is not larger."""
-    from . import _measured, _table  # reads the file, which the answer alone needs
+    from . import _table
 
-    measured = _measured.load()
+    measured = _measurements()
     # gpu:h100x8 -> gpu:h100, tpu:v4:2x2x2 -> tpu:v4
     device = re.sub(r"(?<=\d)x\d+$", "", ":".join(target.split(":")[:2]))
     worlds = [size for size in measured.worlds(device) if size <= max(world, 8)]
