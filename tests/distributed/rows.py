@@ -19,7 +19,10 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from calls import values
 
+import torch_xla_cc.distributed
+
 FLOAT = torch.float32
+Row = Callable[[int, str], list[Any]]
 
 
 def ours(device):
@@ -95,12 +98,7 @@ def barrier(rank, device):
 
 
 def monitored_barrier(rank, device):
-    dist.monitored_barrier(group=ours(device))
-    return []
-
-
-def groups_monitored_barrier(rank, device):
-    ours(device).monitored_barrier()
+    torch_xla_cc.distributed.monitored_barrier(ours(device))
     return []
 
 
@@ -170,6 +168,16 @@ def send_object_list(rank, device):
     return objects
 
 
+def in_graph(row: Row) -> Row:
+    """All ranks make the same calls, and say so."""
+
+    def inside(rank: int, device: str) -> list[Any]:
+        with torch_xla_cc.distributed.in_graph():
+            return row(rank, device)
+
+    return inside
+
+
 def _functional(call: Callable[[torch.Tensor, Any], Any]) -> Callable[[int, str], list[Any]]:
     def row(rank, device):
         found = call(values(rank, (4, 3), FLOAT, device), dist.group.WORLD)
@@ -193,6 +201,11 @@ def new_group(rank, device):
     return [dist.get_process_group_ranks(group) if rank in (0, 2) else None]
 
 
+def split_group(rank, device):
+    group = torch_xla_cc.distributed.split_group(ours("xla"), [[3, 1], [2]])
+    return [dist.get_process_group_ranks(group) if rank > 0 else group]
+
+
 def halves(rank, device):
     groups = [dist.new_group(list(range(i, dist.get_world_size(), 2))) for i in range(2)]
     return calls.all_reduce(rank, device, group=groups[rank % 2])
@@ -203,8 +216,6 @@ def all_but_last(rank, device):
     group = dist.new_group(members)
     return calls.all_reduce(rank, device, group=group) if rank in members else []
 
-
-Row = Callable[[int, str], list[Any]]
 
 SECTIONS: dict[str, dict[str, Row]] = {
     "The calls of PyTorch's own table": {
@@ -224,6 +235,7 @@ SECTIONS: dict[str, dict[str, Row]] = {
         "isend, irecv, with tags": calls.send_and_recv,
         "recv from any source": calls.from_anyone,
         "batch_isend_irecv": calls.batch,
+        "batch_isend_irecv, in_graph()": in_graph(calls.batch),
         "all_gather, sizes differ": uneven_all_gather,
         "all_gather, chunks of one buffer": calls.all_gather_into_views,
         "all_gather_into_tensor": calls.all_gather_into_tensor,
@@ -232,8 +244,8 @@ SECTIONS: dict[str, dict[str, Row]] = {
         "all_to_all, sizes differ": uneven_list_all_to_all,
         "all_to_all_single": calls.all_to_all_single,
         "all_to_all_single, split sizes": calls.all_to_all_split,
+        "all_to_all_single, split sizes, in_graph()": in_graph(calls.all_to_all_split),
         "monitored_barrier": monitored_barrier,
-        "monitored_barrier of the group": groups_monitored_barrier,
     },
     "Coalesced (`_coalescing_manager`)": {
         "all_reduce, coalesced": coalesced_all_reduce,
@@ -276,6 +288,7 @@ SECTIONS: dict[str, dict[str, Row]] = {
     },
     "Groups": {
         "new_group": new_group,
+        "split_group": split_group,
         "all_reduce in groups of every other rank": halves,
         "all_reduce in a group of all ranks but one": all_but_last,
     },

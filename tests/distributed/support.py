@@ -49,7 +49,6 @@ class Seen:
     """On one rank."""
 
     right: bool  # the results are those of gloo
-    refused: str  # why torch.distributed does not take it
     asked: list[str]  # the calls of the backend, of the flight recorder
     nodes: list[Node]
 
@@ -76,20 +75,15 @@ def look(rank: int, backend: str, label: str) -> tuple[Seen, list[tuple[int, Nod
     # Two ranks would register at a time, which is harmless, and start at a time, as they must.
     _start(backend)
     row = ROWS[label]
-    seen = Seen(right=False, refused="", asked=[], nodes=[])
-    wanted: list[Any] = []
-    with contextlib.suppress(ValueError):  # gloo has it not
-        wanted = row(rank, "cpu")
+    seen = Seen(right=False, asked=[], nodes=[])
+    wanted = row(rank, "cpu")
     with contextlib.ExitStack() as stack:
         sees_all = this_rank() in (None, 0)
         calls = stack.enter_context(torch_xla_cc.record()) if sees_all else []
         _together()
         before = len(torch_xla_cc.distributed.flight_recorder())
-        try:
-            found = row(rank, torch_xla.device())
-            seen.right = len(found) == len(wanted) and all(map(_same, found, wanted))
-        except ValueError as error:
-            seen.refused = str(error)
+        found = row(rank, torch_xla.device())
+        seen.right = len(found) == len(wanted) and all(map(_same, found, wanted))
         _together()
     asked = torch_xla_cc.distributed.flight_recorder()[before:]
     seen.asked = [call["call"].partition("(")[0] for call in asked]

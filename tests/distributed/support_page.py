@@ -29,7 +29,7 @@ were lowered to, and the flight recorder what the backend was asked for.
 - **host**: no node. The tensors go through the memory of the host: between threads by handing them
   over, between processes by gloo. The call is made at once, outside of the graph.
 - **native, host** and the like: the call is several of the backend, one of each.
-- **-**: the backend is asked for nothing. **refused**: PyTorch itself does not take the call.
+- **-**: the backend is asked for nothing.
 - **ranks differ**: only members have the node, so that the ranks run different programs. Whether a
   TPU or a GPU takes that was not seen.
 
@@ -40,6 +40,10 @@ it is named. Other types, reduce kinds and forms of groups are in that table; wh
 means, and how processes on CPU work, is in [distributed.md](distributed.md)."""
 
 _NOTES = {
+    "Other forms": """\
+PyTorch's own `monitored_barrier` and `split_group` take XLA devices after `install()`; the rows are
+those of `torch_xla_cc.distributed`. `in_graph()` is of it too: all ranks make the same calls.
+""",
     "Objects": """\
 In a group that has a backend for CPU tensors, objects travel by that: by gloo in a world of
 `"cpu:gloo,xla:xla_cc"`. The rows are for a group of `"xla_cc"` alone.
@@ -108,8 +112,6 @@ def _said(rule: str, opcodes: Iterable[str]) -> str:
 
 def _of_calls(seen: list[Seen], words: Iterable[str]) -> str:
     """What became of the nodes, and of calls that made none."""
-    if any(rank.refused for rank in seen):
-        return "refused"
     busiest = max(seen, key=lambda rank: len(rank.asked))
     host = ["host"] if len(busiest.asked) > len(busiest.nodes) else []
     return ", ".join([*_unique(words), *host]) or "-"
