@@ -145,6 +145,8 @@ def _on(target: str, node: Node) -> str:
 
 def form(node: Node) -> str:
     """Of its groups, as capabilities.explain names it; those of the rows are in order."""
+    if node.op == "collective_permute":
+        return "ring" if len(re.findall(r"\(\d+, ?\d+\)", node.name)) == RANKS else "chain"
     if "groups=world" in node.name:
         return "world"
     if sum(map(len, node.groups)) < RANKS:
