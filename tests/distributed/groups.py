@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from datetime import timedelta
 
 import torch
@@ -41,6 +42,17 @@ def by_url(rank, world, where, backend, url):
     finally:
         if agent is not None:
             os.environ["TORCHELASTIC_USE_AGENT_STORE"] = agent
+
+
+def late(rank, world, path):
+    """Rank 0 comes late, so that the others' waits in the store end once before."""
+    dist.init_process_group("xla_cc", init_method=f"file://{path}", rank=rank, world_size=world)
+    try:
+        sum_of_ones()
+        time.sleep(1.5 if rank == 0 else 0)
+        return sum_of_ones()
+    finally:
+        dist.destroy_process_group()
 
 
 def by_store(rank, world, where, backend, path):

@@ -32,6 +32,11 @@ def test_file(where, backend, tmp_path):
     assert fresh(where, 2, groups.by_url, 2, where, backend, url) == [[2.0, 2.0]] * 2
 
 
+def test_late_with_a_file(tmp_path):
+    with processes.Processes(2) as ranks:
+        assert ranks.run(groups.late, 2, f"{tmp_path}/ranks") == [[2.0, 2.0]] * 2
+
+
 @pytest.mark.parametrize("where", RUN)
 def test_tcp(where):
     url = f"tcp://127.0.0.1:{worlds.free_port()}"

@@ -117,7 +117,8 @@ std::vector<CallPtr> Board::Meet(const Group& group, const CallPtr& call) {
         group, lock,
         [&] {
           std::string text = "group " + group.name + ": " + RankName(group, group.rank) +
-                             " waited " + Milliseconds(call->timeout) + " in " + Text(call);
+                             " waited the timeout of " + Milliseconds(call->timeout) + " in " +
+                             Text(call);
           for (const auto& [rank, last] : missing) {
             text += "; " + RankName(group, rank) + " has not come, and " +
                     (last ? "last called " + Text(last) : "made no call of this group");
@@ -201,8 +202,9 @@ void Board::Await(const Group& group, const SlotPtr& slot, Timeout timeout) {
   Break(
       group, lock,
       [&] {
-        std::string text = "group " + group.name + ": " + RankName(group, group.rank) + " waited " +
-                           Milliseconds(timeout) + " in " + Text(slot->receive) +
+        std::string text = "group " + group.name + ": " + RankName(group, group.rank) +
+                           " waited the timeout of " + Milliseconds(timeout) + " in " +
+                           Text(slot->receive) +
                            ", and nothing was sent to it. Sent and not received: ";
         for (const auto& [source, call] : others) {
           text += RankName(group, source) + " " + Text(call) + "; ";

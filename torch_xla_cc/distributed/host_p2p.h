@@ -5,6 +5,9 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "torch_xla_cc/distributed/background.h"
@@ -17,16 +20,39 @@ namespace xla_cc {
 // The tags of data lie above those of the user.
 constexpr int kLargestTag = (1 << 30) - 1;
 
+// What a rank sends to itself, which gloo does not carry: the messages of a tag, in order.
+class OwnMail {
+ public:
+  struct Message {
+    at::Tensor header;
+    at::Tensor bytes;
+  };
+  void Put(int tag, Message message);
+  // The number of the message that a receive made now will get.
+  uint64_t Ask(int tag);
+  Message Take(int tag, uint64_t number, Timeout timeout);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<int, uint64_t> put_;
+  std::map<int, uint64_t> asked_;
+  std::map<std::pair<int, uint64_t>, Message> messages_;
+};
+
 // What both ends have in common.
 struct PointToPoint {
   Group group;
   c10::intrusive_ptr<c10d::Backend> gloo;
   StoreCheckPtr check;
   std::shared_ptr<Health> health;
+  std::shared_ptr<OwnMail> own_mail;
   CallPtr call;
   Said said;
   int peer = kAnySource;
   int tag = 0;
+
+  bool to_itself() const { return peer == group.rank; }
 };
 
 class HostSend final : public c10d::Work {
@@ -74,6 +100,7 @@ class HostReceive final : public c10d::Work {
   at::Tensor header_;
   at::Tensor value_;
   WorkPtr header_work_;
+  uint64_t own_number_ = 0;
   int source_ = -1;
   bool done_ = false;
 

@@ -360,7 +360,7 @@ PointToPoint HostTransport::Ends(const CallPtr& call, int peer, int tag) {
   const py::gil_scoped_acquire locked;
   Said said = SaidOf(*call);
   check_->Note(said);
-  return {group(), gloo_, check_, shared_health(), call, std::move(said), peer, tag};
+  return {group(), gloo_, check_, shared_health(), own_mail_, call, std::move(said), peer, tag};
 }
 
 // All have come when the call has been compared.

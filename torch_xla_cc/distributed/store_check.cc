@@ -163,7 +163,7 @@ void StoreCheck::ThrowMissing(const GroupCall& call, const Said& said,
   ThrowIfBroken();
   std::string text = "group " + group_.name + ": " + RankName(group_, group_.rank);
   if (dead.empty()) {
-    text += " waited " + Milliseconds(call.timeout) + " with ";
+    text += " waited the timeout of " + Milliseconds(call.timeout) + " with ";
   } else {
     text += " waits in vain with ";
   }
@@ -241,7 +241,8 @@ void StoreCheck::Explain(const GroupCall& call, const Said& said, const std::str
       error.find("imed out") != std::string::npos || error.find("imeout") != std::string::npos;
   if (!dead.empty()) ThrowMissing(call, said, dead);
   std::string text = "group " + group_.name + ": " + RankName(group_, group_.rank);
-  text += timed_out ? " waited " + Milliseconds(call.timeout) + " in " : " has failed in ";
+  text += timed_out ? " waited the timeout of " + Milliseconds(call.timeout) + " in "
+                    : " has failed in ";
   text += said.what + " at " + said.site;
   for (int rank = 0; rank < group_.size(); ++rank) {
     if (rank == group_.rank || (peer >= 0 && rank != peer)) continue;

@@ -1,0 +1,120 @@
+"""The tests of PyTorch's suite that are not run against xla_cc, by reason."""
+
+from pathlib import Path
+
+import torch_suite
+
+LEFT_OUT: dict[str, list[str]] = {
+    "PyTorch itself skips it, whatever the backend.": [
+        "test_broadcast_object_list",
+        "test_ddp_has_finalized",
+        "test_ddp_hook_pickling_powerSGD",
+        "test_ddp_sync_bn_training_vs_eval",
+    ],
+    "Needs torchvision, which torch_xla_cc does not.": ["test_SyncBatchNorm_process_group"],
+    '`SyncBatchNorm` takes no XLA tensors: its forward raises "SyncBatchNorm expected input tensor '
+    'to be on GPU or XPU or privateuseone".': [
+        "test_DistributedDataParallel_SyncBatchNorm",
+        "test_DistributedDataParallel_SyncBatchNorm_2D_Input",
+        "test_DistributedDataParallel_SyncBatchNorm_Channels_Last",
+        "test_DistributedDataParallel_SyncBatchNorm_Diff_Input_Sizes_Running_Value",
+        "test_DistributedDataParallel_SyncBatchNorm_Diff_Input_Sizes_gradient",
+        "test_DistributedDataParallel_SyncBatchNorm_No_Affine",
+        "test_DistributedDataParallel_SyncBatchNorm_Single_Input_Per_Process",
+        "test_DistributedDataParallel_SyncBatchNorm_half",
+        "test_ddp_uneven_inputs_stop_iteration_sync_bn",
+    ],
+    "Needs streams of CUDA: `torch.cuda.Stream`, or the `torch.Stream` that DDP makes for optimizers in "
+    "the backward pass, which there is none of for XLA.": [
+        "test_DistributedDataParallel_non_default_stream",
+        "test_ddp_apply_optim_in_backward",
+        "test_ddp_apply_optim_in_backward_grad_as_bucket_view_false",
+        "test_ddp_apply_optim_in_backward_ignored_params",
+    ],
+    "DDP's mixed precision frees the storage of parameters, and XLA tensors have none: \"Attempted to "
+    'call resize_() on an invalid python storage".': [
+        "test_ddp_native_mixed_precision_grad_as_bucket_view_no_set_grad_none",
+        "test_ddp_native_mixed_precision_grad_as_bucket_view_set_grad_to_none",
+        "test_ddp_native_mixed_precision_ignored_params",
+        "test_ddp_native_mixed_precision_no_grad_as_bucket_view_no_set_grad_none",
+        "test_ddp_native_mixed_precision_no_grad_as_bucket_view_set_grad_to_none",
+    ],
+    "Asserts times that DDP measures on CPU and CUDA only: its logger says so, and leaves 0.": [
+        "test_ddp_logging_data_cpu",
+        "test_ddp_logging_data_gpu",
+    ],
+    "Counts the profiler's events of the backend, or reads the metadata that NCCL gives it; xla_cc "
+    "gives none.": [
+        "test_ddp_profiling_autograd_profiler",
+        "test_ddp_profiling_execution_trace",
+        "test_ddp_profiling_torch_profiler",
+    ],
+    "Compiles with Inductor, which has no XLA device: \"KeyError: 'xla'\".": [
+        "test_ddp_compile_static_graph"
+    ],
+    "Asserts that the number of the device is that of the rank; a process has one device, number 0.": [
+        "test_ddp_device"
+    ],
+    "Compiles for longer than a test may take, for XLA's CPU on two cores: a convolution net (113 s "
+    "for one backward pass, while the other rank gives up), 100 steps of PowerSGD and five of autocast "
+    "(more than 75 s).": [
+        "test_DistributedDataParallel_with_amp_and_grad_is_view",
+        "test_ddp_hook_parity_powerSGD",
+        "test_ddp_uneven_inputs",
+    ],
+    "Makes a `ProcessGroupNCCL` by its class.": ["test_nccl_high_priority_stream"],
+    'There are no sparse tensors on XLA: `sparse_coo_tensor` raises "Could not run '
+    "'aten::_sparse_coo_tensor_with_dims_and_tensors'\".": [
+        "test_compute_bucket_assignment_by_size_sparse_error_with_logger",
+        "test_compute_bucket_assignment_by_size_sparse_error_without_logger",
+        "test_sparse_all_reduce_sum",
+        "test_sparse_all_reduce_sum_cuda",
+    ],
+    '`torch.distributed.monitored_barrier` raises "monitored_barrier is only implemented for GLOO '
+    'backend".': [
+        "test_monitored_barrier_failure_order",
+        "test_monitored_barrier_gloo",
+        "test_monitored_barrier_gloo_subgroup",
+        "test_monitored_barrier_wait_all_ranks",
+    ],
+    "Asserts the words of gloo's, or of NCCL's, message: \"Rank 0 timed out in monitoredBarrier\", "
+    '"caught collective operation timeout".': [
+        "test_monitored_barrier_allreduce_hang",
+        "test_monitored_barrier_allreduce_hang_wait_all_ranks",
+        "test_monitored_barrier_gloo_rank_0_timeout",
+    ],
+}
+
+DOCUMENT = Path(__file__).parents[2] / "docs/torch_suite.md"
+_HEAD = """\
+# PyTorch's own tests of backends
+
+`torch.testing._internal.distributed.distributed_test`, in the wheel of torch, has the tests that
+PyTorch runs against gloo, MPI and NCCL. Of its {count} tests {run} are run against `xla_cc`, with
+their own code and assertions: four processes under torchrun, each with an XLA CPU client of its own.
+
+    pytest tests/distributed/test_torch_suite.py            # all of them
+    pytest tests/distributed/test_torch_suite.py -k scatter
+
+`tests/distributed/torch_suite.py` adapts where tensors are, and what is skipped. What a test makes,
+or moves to a GPU, is on the XLA device; a test for CPU tensors and its twin for CUDA are then both
+run on XLA tensors. A test for NCCL only, or for MPI only, is run as well.
+
+{out} tests are left out, named in `tests/distributed/torch_suite_left_out.py`, from which this page
+is generated (`python tests/distributed/torch_suite_left_out.py`). Each reason has been seen.
+"""
+
+
+def document() -> str:
+    """The page docs/torch_suite.md."""
+    count = len(torch_suite.names())
+    out = sum(map(len, LEFT_OUT.values()))
+    parts = [_HEAD.format(count=count, run=count - out, out=out)]
+    for reason, names in LEFT_OUT.items():
+        parts.append(f"\n## {len(names)} tests\n\n{reason}\n\n")
+        parts.extend(f"- `{name}`\n" for name in names)
+    return "".join(parts)
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(document())
