@@ -140,7 +140,7 @@ void GraphTransport::Forget() {
 Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
                               const Tensors& operands) const {
   if (group().size() == 1) return Alone(node, operands);
-  if (beside_) beside_->Compare(call);
+  if (beside_ && !Capturing()) beside_->Compare(call);
   const py::gil_scoped_acquire locked;
   return AttachTensors(node, operands);
 }

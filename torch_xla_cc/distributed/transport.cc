@@ -49,6 +49,11 @@ bool AllAlike(const Tensors& tensors) {
                      [&](const at::Tensor& x) { return x.sizes() == tensors[0].sizes(); });
 }
 
+bool& Capturing() {
+  thread_local bool capturing = false;
+  return capturing;
+}
+
 void Health::Break(const std::exception_ptr& error) {
   {
     const std::lock_guard lock(mutex_);

@@ -25,6 +25,10 @@ std::string DtypeText(const at::Tensor& x);  // float32
 std::string ShapeText(const at::Tensor& x);  // float32[2,3]
 bool AllAlike(const Tensors& tensors);       // of one shape
 
+// Whether torch.compile captures what this thread issues, to run it later, or never: nothing of it is
+// a call of this rank yet.
+bool& Capturing();
+
 // What has broken a group. It is of no use after that: its ranks no longer agree on what comes
 // next.
 class Health {
@@ -51,6 +55,9 @@ class Transport {
   virtual ~Transport() = default;
   const Group& group() const { return group_; }
   Health& health() { return *health_; }
+
+  // Whether a call is a node of the lazy graph, and takes nothing from outside of it.
+  virtual bool MakesNodes() const { return false; }
 
   // Before a call that this rank makes next, of which the other ranks hear.
   virtual void Announce(const CallPtr& call) = 0;

@@ -1,0 +1,125 @@
+"""torch.compile with backend "openxla": torch_xla's bridge, which captures a graph and runs it later.
+
+The bridge calls each operator of a graph to see whether torch_xla has it, cuts the graph around
+those that read a tensor on the host, and calls the rest once more to capture and compile it. From
+then on it runs what was compiled, and no operator is called: what a collective did on the host
+while the graph was captured would never be done again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._dynamo import convert_frame, utils
+from torch._dynamo.metrics_context import MetricsContext
+from torch_xla._dynamo import dynamo_bridge as bridge
+
+from torch_xla_cc import _C, _door
+from torch_xla_cc._thread_worlds import this_rank
+
+AWAY, LOOKS, CAPTURES = range(3)  # Bridge in distributed/kernels.cc
+
+_LOOKING = bridge.partition_fx_graph_for_cpu_fallback.__code__
+_CAPTURING = bridge.extract_graph_helper.__code__
+
+
+def state() -> int:
+    """Where the bridge is on this thread, by what calls this."""
+    found = AWAY
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code is _CAPTURING:
+            return CAPTURES
+        if frame.f_code is _LOOKING:
+            found = LOOKS
+        frame = frame.f_back  # type: ignore[assignment]
+    return found
+
+
+def refuse(op: str) -> None:
+    """Raise: what the bridge captures goes through the host."""
+    if this_rank() is not None:
+        _door.drop(_door.default_rank())
+    raise RuntimeError(
+        f'{op}: torch.compile with backend="openxla" and dynamic shapes cannot leave it out of the '
+        "graph that it captures, and it goes through the host, so it would run once and never "
+        'again. Compile with dynamic=False, or with backend="aot_eager"'
+    )
+
+
+# Below: torch.compile on ranks that are threads.
+
+_capturing = threading.Lock()
+
+
+class _Thread(threading.local):
+    reads = 0  # of _C.reads(), when the bridge last asked
+
+
+_thread = _Thread()
+
+
+def _fallback_ops() -> list[str]:
+    """`bridge.get_fallback_ops`, of this thread: torch_xla counts those of all.
+
+    What runs on the host reads a tensor, and comes through the door.
+    """
+    before, _thread.reads = _thread.reads, _C.reads()
+    return ["a read of a tensor"] if _thread.reads != before else []
+
+
+class _Metrics(threading.local, MetricsContext):
+    """torch's record of a compile, of each thread its own, and one compile at a time.
+
+    torch has a lock for that, but does not take it where it compiles a backward graph.
+    """
+
+    def __enter__(self) -> _Metrics:
+        convert_frame.compile_lock.acquire()
+        MetricsContext.__enter__(self)
+        return self
+
+    def __exit__(self, *error: Any) -> None:  # noqa: ANN401 (three of several types)
+        MetricsContext.__exit__(self, *error)
+        convert_frame.compile_lock.release()
+
+
+def _is_fx_symbolic_tracing() -> bool:
+    # Of torch.fx._symbolic_trace, whose globals it sees. A thread that traces for torch.compile
+    # has the lock; without the last line, others that call a compiled function meanwhile are told
+    # that they trace it.
+    return (
+        _is_fx_tracing_flag  # type: ignore[name-defined]  # noqa: F821
+        and not torch.compiler.is_compiling()
+        and torch._dynamo.convert_frame.compile_lock._is_owned()
+    )
+
+
+@contextlib.contextmanager
+def compiles_on_threads() -> Iterator[None]:
+    """Around a launch: what torch.compile and the bridge keep for the process, kept by thread."""
+    tracing = torch.fx._symbolic_trace.is_fx_symbolic_tracing
+    before = tracing.__code__, utils._METRICS_CONTEXT
+    of_bridge = bridge.get_fallback_ops, bridge.alias_with_buffer_donor_config
+
+    @contextlib.contextmanager
+    def one_at_a_time(*args: Any) -> Iterator[Any]:  # noqa: ANN401 (passed through)
+        # It sets a flag of the process, and a graph that all ranks have is compiled once.
+        with _capturing, of_bridge[1](*args) as saved:
+            yield saved
+
+    # Functions that were compiled before have a reference to it.
+    tracing.__code__ = _is_fx_symbolic_tracing.__code__
+    utils._METRICS_CONTEXT = _Metrics(on_exit=utils.record_compilation_metrics)
+    bridge.get_fallback_ops = _fallback_ops
+    bridge.alias_with_buffer_donor_config = one_at_a_time
+    try:
+        yield
+    finally:
+        tracing.__code__, utils._METRICS_CONTEXT = before
+        bridge.get_fallback_ops, bridge.alias_with_buffer_donor_config = of_bridge
