@@ -58,19 +58,30 @@ _capturing = threading.Lock()
 
 
 class _Thread(threading.local):
-    reads = 0  # of _C.reads(), when the bridge last asked
+    reads = 0
 
 
 _thread = _Thread()
 
 
-def _fallback_ops() -> list[str]:
-    """`bridge.get_fallback_ops`, of this thread: torch_xla counts those of all.
+class _Counters:
+    """What the bridge asks `torch_xla.debug.metrics` for, by thread: there it is of the process.
 
-    What runs on the host reads a tensor, and comes through the door.
+    It clears all counters, calls an operator, and looks for one of an operator that ran on the host.
+    Such an operator reads a tensor, and comes through the door.
     """
-    before, _thread.reads = _thread.reads, _C.reads()
-    return ["a read of a tensor"] if _thread.reads != before else []
+
+    @staticmethod
+    def counter_value(_: str) -> int:
+        return 0  # added again after clear_counters()
+
+    @staticmethod
+    def clear_counters() -> None:
+        _thread.reads = _C.reads()
+
+    @staticmethod
+    def executed_fallback_ops() -> list[str]:
+        return ["a read of a tensor"] if _C.reads() != _thread.reads else []
 
 
 class _Metrics(threading.local, MetricsContext):
@@ -105,7 +116,7 @@ def compiles_on_threads() -> Iterator[None]:
     """Around a launch: what torch.compile and the bridge keep for the process, kept by thread."""
     tracing = torch.fx._symbolic_trace.is_fx_symbolic_tracing
     before = tracing.__code__, utils._METRICS_CONTEXT
-    of_bridge = bridge.get_fallback_ops, bridge.alias_with_buffer_donor_config
+    of_bridge = bridge.metrics, bridge.alias_with_buffer_donor_config
 
     @contextlib.contextmanager
     def one_at_a_time(*args: Any) -> Iterator[Any]:  # noqa: ANN401 (passed through)
@@ -116,10 +127,10 @@ def compiles_on_threads() -> Iterator[None]:
     # Functions that were compiled before have a reference to it.
     tracing.__code__ = _is_fx_symbolic_tracing.__code__
     utils._METRICS_CONTEXT = _Metrics(on_exit=utils.record_compilation_metrics)
-    bridge.get_fallback_ops = _fallback_ops
+    bridge.metrics = _Counters
     bridge.alias_with_buffer_donor_config = one_at_a_time
     try:
         yield
     finally:
         tracing.__code__, utils._METRICS_CONTEXT = before
-        bridge.get_fallback_ops, bridge.alias_with_buffer_donor_config = of_bridge
+        bridge.metrics, bridge.alias_with_buffer_donor_config = of_bridge

@@ -12,6 +12,8 @@ import torch.distributed._functional_collectives as functional
 import torch_xla
 import torch_xla.debug.metrics as metrics
 
+import torch_xla_cc.distributed  # noqa: F401 (registers xla_cc)
+
 CALLS = 3
 
 
@@ -82,7 +84,16 @@ def in_place(group, x):
 def gradient(group, x):
     y = functional.all_gather_tensor_autograd(x * 2, 0, group)
     z = functional.reduce_scatter_tensor_autograd(y * y, "sum", 0, group)
-    return functional.all_to_all_single_autograd(z * x, None, None, group).sum()
+    return (z * x).sum()
+
+
+def gradient_of_all_to_all(group, x):
+    """Its own inverse, of equal parts: the gradient is 8 x. With torch_xla, torch has none."""
+    if x.device.type == "cpu":
+        y = functional.all_to_all_single(x.detach() * 2, None, None, group)
+        return (y * y).sum() + (4 * x * x - (4 * x * x).detach()).sum()
+    y = functional.all_to_all_single_autograd(x * 2, None, None, group)
+    return (y * y).sum()
 
 
 FUNCTIONS = [
@@ -96,6 +107,7 @@ FUNCTIONS = [
     several,
     in_place,
     gradient,
+    gradient_of_all_to_all,
 ]
 
 
@@ -104,7 +116,7 @@ def results(function, group, device, rank, size):
     found = []
     for call in range(CALLS):
         x = (torch.arange(4.0 * size) + 10 * rank + call).reshape(2 * size, 2).to(device)
-        if function.__name__ == "gradient":
+        if function.__name__.startswith("gradient"):
             x.requires_grad_()
         out = function(group, x)
         if x.requires_grad:
@@ -135,3 +147,61 @@ def both(rank, name, backend, members=None):
 
 def all_of_them(rank, names, backend):
     return [both(rank, name, backend) for name in names]
+
+
+def programs(rank):
+    """What a compiled function issues and compiles: the first call, and three more with a step."""
+    start()
+
+    def step(x, group):
+        y = functional.all_reduce(x * 2, "sum", group)
+        return functional.all_gather_tensor(y + rank - rank, 0, group)
+
+    compiled = torch.compile(step, backend="openxla", fullgraph=True)
+    device = torch_xla.device()
+    group = dist.group.WORLD
+    counts, found = [], []
+    for call in range(4):
+        x = torch.full((2,), float(rank + call)).to(device)
+        found.append(compiled(x, group).cpu()[:1].item())
+        counts.append((compiles(), metrics.metric_data("RunCachedGraphInputData")[0]))
+        dist.barrier()
+    return found, counts
+
+
+def mixed(rank):
+    """One rank does not compile what the others do."""
+    start()
+    x = torch.full((2,), float(rank), device=torch_xla.device())
+    group = dist.group.WORLD
+    function = all_reduce if rank == 1 else torch.compile(all_reduce, backend="openxla")
+    return [function(group, x + call).tolist() for call in range(2)]
+
+
+def differ(rank):
+    """The ranks run compiled functions whose collectives differ."""
+    start()
+    x = torch.ones(2, 2, device=torch_xla.device())
+    compiled = torch.compile(all_reduce if rank else all_gather, backend="openxla")
+    try:
+        compiled(dist.group.WORLD, x)
+    except RuntimeError as error:
+        text = str(error)
+    group = dist.new_group(list(range(dist.get_world_size())))
+    dist.all_reduce(x, group=group)
+    return text, x.tolist()
+
+
+def without_tensors(rank):
+    """Ranks share what is compiled: it is right, or an error."""
+    start()
+
+    def fill():
+        return functional.all_reduce(torch.ones(2, device="xla"), "sum", dist.group.WORLD)
+
+    dist.barrier()
+    compiled = torch.compile(fill, backend="openxla", fullgraph=True)
+    try:
+        return [compiled().tolist() for _ in range(2)]
+    except RuntimeError as error:
+        return str(error)

@@ -12,6 +12,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/utils/pybind.h>
 
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -341,6 +342,14 @@ bool IsInGraph(const Args&... args) {
   return ours != nullptr && ours->MakesNodes();
 }
 
+at::Tensor ShapedBySplits(const at::Tensor& input, at::SymIntArrayRef output_splits,
+                          at::SymIntArrayRef, const std::string&) {
+  auto sizes = input.sym_sizes().vec();
+  sizes[0] = 0;
+  for (const c10::SymInt& split : output_splits) sizes[0] += split;
+  return input.new_empty_symint(sizes);
+}
+
 // What a call looks like, and nothing of it done.
 template <class Result, class... Args>
 Result Shaped(const char* op, Args... args) {
@@ -351,12 +360,35 @@ Result Shaped(const char* op, Args... args) {
     };
     (take(args), ...);
     return *output;
+  } else if constexpr ((std::is_same_v<Args, at::SymIntArrayRef> || ...)) {
+    return ShapedBySplits(args...);
   } else {
     return c10::Dispatcher::singleton()
         .findSchemaOrThrow(op, "")
         .typed<Result(Args...)>()
         .redispatch(c10::DispatchKeySet(c10::DispatchKey::Meta), args...);
   }
+}
+
+// What this thread's bridge, while it looks, got of calls that are not in the graph.
+std::set<const c10::TensorImpl*>& FromHost() {
+  thread_local std::set<const c10::TensorImpl*> tensors;
+  return tensors;
+}
+void NoteFromHost(const at::Tensor& x) { FromHost().insert(x.unsafeGetTensorImpl()); }
+void NoteFromHost(const Tensors& xs) {
+  for (const at::Tensor& x : xs) NoteFromHost(x);
+}
+
+// The bridge leaves out of its graphs what reads a tensor on the host.
+void LeaveOut() { at::zeros({}).to(at::kXLA).item(); }
+
+// Nothing is left to wait for, but the bridge cannot run a graph that gives what it got.
+at::Tensor WaitTensor(const at::Tensor& x) {
+  if (FromHost().count(x.unsafeGetTensorImpl()) != 0 && BridgeState() == Bridge::kLooks) {
+    LeaveOut();
+  }
+  return c10d::wait_tensor(x);
 }
 
 // torch keeps the Work of each output until somebody waits for it, by a storage that what the
@@ -376,10 +408,12 @@ struct Functional<kOp, kFunction, Result(Args...)> {
     const bool in_graph = bridge == Bridge::kAway || IsInGraph(std::decay_t<Args>(args)...);
     if (bridge == Bridge::kCaptures && !in_graph) RefuseCapture(kOp);
     if (bridge == Bridge::kLooks) {
-      // The bridge leaves out of its graphs what reads a tensor on the host, so here one is read.
-      if (!in_graph) at::zeros({}).to(at::kXLA).item();
-      return Shaped<Result, Args...>(kOp, args...);
+      decltype(auto) shaped = Shaped<Result, Args...>(kOp, args...);
+      if (!in_graph) LeaveOut();
+      if (!in_graph) NoteFromHost(shaped);
+      return shaped;
     }
+    FromHost().clear();
     const bool before = std::exchange(InGraph(), true);
     const bool waited = std::exchange(WaitsAtOnce(), true);
     const bool captured = std::exchange(Capturing(), bridge == Bridge::kCaptures);
@@ -428,6 +462,7 @@ void RegisterFunctional(torch::Library& library) {
   FUNCTIONAL(all_to_all_single)
   FUNCTIONAL(broadcast)
   FUNCTIONAL(broadcast_)
+  library.impl("wait_tensor", &WaitTensor);
 }
 
 }  // namespace
