@@ -34,10 +34,10 @@ Program TracedProgram(int64_t rank, size_t nodes) {
   };
   size_t traced = std::count_if(calls.begin(), calls.end(), makes_node);
   if (traced < nodes || (traced > nodes && !std::all_of(calls.begin(), calls.end(), chained))) {
-    throw std::runtime_error(
-        "torch.compile: the graph has " + std::to_string(nodes) + " collectives of the " +
-        std::to_string(traced) + " that were traced, and it cannot be told which. Return what each "
-        "gives, or compile with backend=\"aot_eager\"");
+    throw std::runtime_error("torch.compile: the graph has " + std::to_string(nodes) +
+                             " collectives of the " + std::to_string(traced) +
+                             " that were traced, and it cannot be told which. Return what each "
+                             "gives, or compile with backend=\"aot_eager\"");
   }
   for (; traced > nodes; calls.pop_back()) traced -= makes_node(calls.back()) ? 1 : 0;
   return {std::move(calls)};

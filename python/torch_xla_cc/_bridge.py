@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch._dynamo import convert_frame, utils
+from torch._dynamo import config, convert_frame, utils
 from torch._dynamo.metrics_context import MetricsContext
 from torch_xla._dynamo import dynamo_bridge as bridge
 
 from torch_xla_cc import _C, _door
+from torch_xla_cc._runtime import XLAC
 from torch_xla_cc._thread_worlds import this_rank
 
 AWAY, LOOKS, CAPTURES = range(3)  # Bridge in distributed/kernels.cc
@@ -28,16 +29,43 @@ _LOOKING = bridge.partition_fx_graph_for_cpu_fallback.__code__
 _CAPTURING = bridge.extract_graph_helper.__code__
 
 
+class _Returns(bridge.SpecialReturnHandler):
+    """Also gives outputs that are copies of inputs, which XLA's programs leave out.
+
+    torch_xla's own knows those that are the input itself, and else fails with IndexError. dynamo
+    makes copies of what a collective gives: `tensor.copy_(all_reduce(tensor))`.
+    """
+
+    def __init__(self, inputs: Any, outputs: Any, updated: Any, constants: Any) -> None:  # noqa: ANN401
+        super().__init__(inputs, outputs, updated, constants)
+        identity = XLAC._unique_id_for_ir_and_data
+        given = {identity(x): at for at, x in enumerate(inputs) if not updated[at]}
+        known = {at for at, _ in self.trace_outputs_pos_to_inputs_pos}
+        self._copied: list[int] = []  # which inputs
+        for at, x in enumerate(self.deduped_trace_outputs):
+            if at not in known and isinstance(x, torch.Tensor) and identity(x) in given:
+                place = (at, len(inputs) + len(self._copied))  # behind the inputs, see below
+                self.trace_outputs_pos_to_inputs_pos.append(place)
+                self._copied.append(given[identity(x)])
+        self.trace_outputs_pos_to_inputs_pos.sort()
+
+    def addDumbReturn(self, inputs: Any, outputs: Any) -> Any:  # noqa: ANN401
+        copies = [inputs[at].clone() for at in self._copied]
+        return super().addDumbReturn([*inputs, *copies], outputs)
+
+
 def state() -> int:
     """Where the bridge is on this thread, by what calls this."""
     found = AWAY
     frame = sys._getframe()
-    while frame is not None:
+    while frame is not None and found != CAPTURES:
         if frame.f_code is _CAPTURING:
-            return CAPTURES
-        if frame.f_code is _LOOKING:
+            found = CAPTURES
+        elif frame.f_code is _LOOKING:
             found = LOOKS
         frame = frame.f_back  # type: ignore[assignment]
+    if found != AWAY:
+        bridge.SpecialReturnHandler = _Returns  # it is made when a graph has been captured
     return found
 
 
@@ -112,8 +140,9 @@ def _is_fx_symbolic_tracing() -> bool:
 
 
 @contextlib.contextmanager
-def compiles_on_threads() -> Iterator[None]:
+def compiles_on_threads(ranks: int) -> Iterator[None]:
     """Around a launch: what torch.compile and the bridge keep for the process, kept by thread."""
+    limits = config.recompile_limit, config.accumulated_recompile_limit
     tracing = torch.fx._symbolic_trace.is_fx_symbolic_tracing
     before = tracing.__code__, utils._METRICS_CONTEXT
     of_bridge = bridge.metrics, bridge.alias_with_buffer_donor_config
@@ -124,6 +153,8 @@ def compiles_on_threads() -> Iterator[None]:
         with _capturing, of_bridge[1](*args) as saved:
             yield saved
 
+    # Ranks compile one function each for its device.
+    config.recompile_limit, config.accumulated_recompile_limit = (n * ranks for n in limits)
     # Functions that were compiled before have a reference to it.
     tracing.__code__ = _is_fx_symbolic_tracing.__code__
     utils._METRICS_CONTEXT = _Metrics(on_exit=utils.record_compilation_metrics)
@@ -132,5 +163,6 @@ def compiles_on_threads() -> Iterator[None]:
     try:
         yield
     finally:
+        config.recompile_limit, config.accumulated_recompile_limit = limits
         tracing.__code__, utils._METRICS_CONTEXT = before
         bridge.metrics, bridge.alias_with_buffer_donor_config = of_bridge

@@ -19,9 +19,19 @@ def check(ours, wanted):
             assert torch.equal(x, y)
 
 
-@pytest.mark.parametrize("backend", ["openxla", "aot_eager", "eager"])
-@pytest.mark.parametrize("where", RUN)
-@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize(
+    ("world", "where", "backend"),
+    [
+        (2, "threads", "openxla"),
+        (2, "threads", "aot_eager"),
+        (2, "processes", "openxla"),
+        (2, "processes", "eager"),
+        (4, "threads", "openxla"),
+        (4, "threads", "eager"),
+        (4, "processes", "openxla"),
+        (4, "processes", "aot_eager"),
+    ],
+)
 def test_each_call_is_right(world, where, backend):
     for by_name in RUN[where](world, compiled.all_of_them, NAMES, backend, timeout_s=120):
         for ours, wanted in by_name:

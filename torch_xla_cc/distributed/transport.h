@@ -25,8 +25,8 @@ std::string DtypeText(const at::Tensor& x);  // float32
 std::string ShapeText(const at::Tensor& x);  // float32[2,3]
 bool AllAlike(const Tensors& tensors);       // of one shape
 
-// Whether torch.compile captures what this thread issues, to run it later, or never: nothing of it is
-// a call of this rank yet.
+// Whether torch.compile captures what this thread issues, to run it later, or never: nothing of it
+// is a call of this rank yet.
 bool& Capturing();
 
 // What has broken a group. It is of no use after that: its ranks no longer agree on what comes

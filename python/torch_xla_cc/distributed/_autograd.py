@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 
-_library = torch.library.Library("_c10d_functional_autograd", "IMPL")  # kept: it ends with its kernels
+_library = torch.library.Library(
+    "_c10d_functional_autograd", "IMPL"
+)  # kept: it ends with its kernels
 
 
 class _AllToAllSingle(torch.autograd.Function):
