@@ -1,4 +1,4 @@
-"""torch.compile with backend "openxla": torch_xla's bridge, which captures a graph and runs it later.
+"""torch.compile with backend "openxla": torch_xla's bridge captures a graph, and runs it later.
 
 The bridge calls each operator of a graph to see whether torch_xla has it, cuts the graph around
 those that read a tensor on the host, and calls the rest once more to capture and compile it. From
@@ -17,11 +17,13 @@ from typing import Any
 import torch
 from torch._dynamo import config, convert_frame, utils
 from torch._dynamo.metrics_context import MetricsContext
-from torch_xla._dynamo import dynamo_bridge as bridge
+from torch_xla._dynamo import dynamo_bridge
 
 from torch_xla_cc import _C, _door
 from torch_xla_cc._runtime import XLAC
 from torch_xla_cc._thread_worlds import this_rank
+
+bridge: Any = dynamo_bridge  # without types
 
 AWAY, LOOKS, CAPTURES = range(3)  # Bridge in distributed/kernels.cc
 
@@ -29,29 +31,24 @@ _LOOKING = bridge.partition_fx_graph_for_cpu_fallback.__code__
 _CAPTURING = bridge.extract_graph_helper.__code__
 
 
-class _Returns(bridge.SpecialReturnHandler):
-    """Also gives outputs that are copies of inputs, which XLA's programs leave out.
+class _Returns(bridge.SpecialReturnHandler):  # type: ignore[misc]
+    """Outputs of a captured graph that are inputs, which XLA's programs leave out.
 
-    torch_xla's own knows those that are the input itself, and else fails with IndexError. dynamo
-    makes copies of what a collective gives: `tensor.copy_(all_reduce(tensor))`.
+    torch_xla's own fails with IndexError on copies of an input, and dynamo makes such of what a
+    collective gives: `tensor.copy_(all_reduce(tensor))`. And it has the parameters of a graph
+    ordered with what is left out in it, but compiled without, which may be another order.
     """
 
     def __init__(self, inputs: Any, outputs: Any, updated: Any, constants: Any) -> None:  # noqa: ANN401
+        given = {id(x) for x, changed in zip(inputs, updated, strict=True) if not changed}
+        computed = XLAC._check_tensor_need_materialization(outputs)
+        for at, x in enumerate(outputs):
+            # A view is computed. A graph that computes nothing cannot be run.
+            if not computed[at] and (id(x) not in given or (at == 0 and not any(computed))):
+                outputs[at] = x.view(x.shape)
         super().__init__(inputs, outputs, updated, constants)
-        identity = XLAC._unique_id_for_ir_and_data
-        given = {identity(x): at for at, x in enumerate(inputs) if not updated[at]}
-        known = {at for at, _ in self.trace_outputs_pos_to_inputs_pos}
-        self._copied: list[int] = []  # which inputs
-        for at, x in enumerate(self.deduped_trace_outputs):
-            if at not in known and isinstance(x, torch.Tensor) and identity(x) in given:
-                place = (at, len(inputs) + len(self._copied))  # behind the inputs, see below
-                self.trace_outputs_pos_to_inputs_pos.append(place)
-                self._copied.append(given[identity(x)])
-        self.trace_outputs_pos_to_inputs_pos.sort()
-
-    def addDumbReturn(self, inputs: Any, outputs: Any) -> Any:  # noqa: ANN401
-        copies = [inputs[at].clone() for at in self._copied]
-        return super().addDumbReturn([*inputs, *copies], outputs)
+        # The bridge's list: it goes on with it.
+        outputs[:] = [x for x in outputs if id(x) not in given]
 
 
 def state() -> int:
@@ -95,8 +92,8 @@ _thread = _Thread()
 class _Counters:
     """What the bridge asks `torch_xla.debug.metrics` for, by thread: there it is of the process.
 
-    It clears all counters, calls an operator, and looks for one of an operator that ran on the host.
-    Such an operator reads a tensor, and comes through the door.
+    It clears all counters, calls an operator, and looks for one that says it ran on the host. Such
+    an operator reads a tensor, and comes through the door.
     """
 
     @staticmethod
@@ -135,7 +132,7 @@ def _is_fx_symbolic_tracing() -> bool:
     return (
         _is_fx_tracing_flag  # type: ignore[name-defined]  # noqa: F821
         and not torch.compiler.is_compiling()
-        and torch._dynamo.convert_frame.compile_lock._is_owned()
+        and torch._dynamo.convert_frame.compile_lock._is_owned()  # type: ignore[attr-defined]
     )
 
 

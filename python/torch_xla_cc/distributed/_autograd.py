@@ -18,7 +18,7 @@ _library = torch.library.Library(
 
 class _AllToAllSingle(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,  # noqa: ANN401 (torch has no name for it)
         x: torch.Tensor,
         output_splits: list[int],
@@ -29,7 +29,7 @@ class _AllToAllSingle(torch.autograd.Function):
         return _exchange(x, output_splits, input_splits, group_name)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override] # noqa: ANN401
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # noqa: ANN401
         return _exchange(gradient.contiguous(), *ctx.back), None, None, None
 
 
