@@ -121,8 +121,11 @@ def _clear_pending_irs(device: str) -> None:
 def _warm_up_cache(tensors: list[torch.Tensor], devices: list[str]) -> None:
     """`_XLAC._xla_warm_up_cache`: torch.compile has captured a graph, which ends in `tensors`."""
     _originals["_xla_warm_up_cache"](tensors, devices)
+    rank = _rank_of("")
+    if not _C.ranks_pending(rank):
+        return
     nodes = re.findall(r"^ *%\d+ = .*? xla_cc::\w+\(", XLAC._get_xla_tensors_text(tensors), re.M)
-    _programs[XLAC._get_graph_hash(tensors)] = _C.traced_program(_rank_of(""), len(nodes))
+    _programs[XLAC._get_graph_hash(tensors)] = _C.traced_program(rank, len(nodes))
 
 
 def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tensor]:
