@@ -79,8 +79,6 @@ def refuse(op: str) -> None:
 
 # Below: torch.compile on ranks that are threads.
 
-_capturing = threading.Lock()
-
 
 class _Thread(threading.local):
     reads = 0
@@ -142,24 +140,33 @@ def compiles_on_threads(ranks: int) -> Iterator[None]:
     limits = config.recompile_limit, config.accumulated_recompile_limit
     tracing = torch.fx._symbolic_trace.is_fx_symbolic_tracing
     before = tracing.__code__, utils._METRICS_CONTEXT
-    of_bridge = bridge.metrics, bridge.alias_with_buffer_donor_config
+    names = ("metrics", "alias_with_buffer_donor_config", "extract_compiled_graph_helper")
+    of_bridge = {name: getattr(bridge, name) for name in names}
 
     @contextlib.contextmanager
     def one_at_a_time(*args: Any) -> Iterator[Any]:  # noqa: ANN401 (passed through)
         # It sets a flag of the process, and a graph that all ranks have is compiled once.
-        with _capturing, of_bridge[1](*args) as saved:
+        stock = of_bridge["alias_with_buffer_donor_config"]
+        with convert_frame.compile_lock, stock(*args) as saved:
             yield saved
+
+    def extract(model: torch.fx.GraphModule, inputs: Any) -> Any:  # noqa: ANN401 (passed through)
+        # What it makes of graphs, fx fills from variables of the process, as torch.compile does.
+        _door.run_pending(_door.default_rank())  # peers may need the lock to come
+        with convert_frame.compile_lock:
+            return of_bridge["extract_compiled_graph_helper"](model, inputs)
 
     # Ranks compile one function each for its device.
     config.recompile_limit, config.accumulated_recompile_limit = (n * ranks for n in limits)
     # Functions that were compiled before have a reference to it.
     tracing.__code__ = _is_fx_symbolic_tracing.__code__
     utils._METRICS_CONTEXT = _Metrics(on_exit=utils.record_compilation_metrics)
-    bridge.metrics = _Counters
-    bridge.alias_with_buffer_donor_config = one_at_a_time
+    for name, ours in zip(names, (_Counters, one_at_a_time, extract), strict=True):
+        setattr(bridge, name, ours)
     try:
         yield
     finally:
         config.recompile_limit, config.accumulated_recompile_limit = limits
         tracing.__code__, utils._METRICS_CONTEXT = before
-        bridge.metrics, bridge.alias_with_buffer_donor_config = of_bridge
+        for name, theirs in of_bridge.items():
+            setattr(bridge, name, theirs)

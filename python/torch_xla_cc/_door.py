@@ -8,12 +8,14 @@ are raised, and ranks that made the same program compile it once.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch._dynamo import convert_frame
 
 from torch_xla_cc import _C
 from torch_xla_cc._runtime import XLAC
@@ -72,6 +74,23 @@ def _wait_device_ops(devices: list[str] | None = None) -> None:
     _wait(_rank_of(""))
 
 
+@contextlib.contextmanager
+def _compile_lock_open() -> Iterator[None]:
+    """Without torch.compile's lock, which peers may need to come, should this thread have it.
+
+    It has where torch_xla's bridge calls an operator that reads what a collective gives.
+    """
+    lock: Any = convert_frame.compile_lock
+    if not lock._is_owned():
+        yield
+        return
+    held = lock._release_save()
+    try:
+        yield
+    finally:
+        lock._acquire_restore(held)
+
+
 def _step_marker(
     device: str = "", devices: list[str] | None = None, wait: bool = True, reset_scope: bool = True
 ) -> None:
@@ -86,7 +105,8 @@ def _step_marker(
     )
     program_hash = _program_hash(rank) if _C.ranks_pending(rank) else b""
     try:
-        _C.ranks_meet(rank, program_hash, run, functools.partial(_wait, rank) if wait else None)
+        with _compile_lock_open():
+            _C.ranks_meet(rank, program_hash, run, functools.partial(_wait, rank) if wait else None)
     except _C.RanksDisagree:
         drop(rank)
         raise
