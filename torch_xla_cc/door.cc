@@ -27,6 +27,11 @@ Door*& TheDoor() {
   return door;
 }
 
+int64_t& ReadsOfThread() {
+  thread_local int64_t reads = 0;
+  return reads;
+}
+
 at::Tensor FirstTensor(const c10::IValue& value) {
   if (value.isTensor()) return value.toTensor();
   if (value.isTensorList() && !value.toTensorList().empty()) return value.toTensorList().get(0);
@@ -59,7 +64,10 @@ void Kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
   Door& door = *TheDoor();
   const auto arguments = torch::jit::last(*stack, op.schema().arguments().size());
   const int64_t rank = ReadsFrom(op.operator_name().name, arguments);
-  if (rank >= 0) door.before_read(rank);
+  if (rank >= 0) {
+    ++ReadsOfThread();
+    door.before_read(rank);
+  }
   door.originals.at(op.operator_name()).callBoxed(op, keys, stack);
 }
 
@@ -69,6 +77,8 @@ class Silence : public c10::WarningHandler {
 };
 
 }  // namespace
+
+int64_t Reads() { return ReadsOfThread(); }
 
 void OpenDoor(std::function<void(int64_t)> before_read) {
   CloseDoor();

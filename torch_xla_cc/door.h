@@ -11,6 +11,8 @@ namespace xla_cc {
 // `before_read(rank of the tensor)` and then the kernel that was there. `before_read` is called
 // without the interpreter lock.
 void OpenDoor(std::function<void(int64_t rank)> before_read);
+// How often this thread has come through them.
+int64_t Reads();
 // Takes them out again; torch_xla's kernels are back.
 void CloseDoor();
 

@@ -20,6 +20,10 @@ std::string CouldNotRun(int64_t rank, const std::string& error) {
 // shows in how many tensors were made since the last step, if no other rank is on its way.
 bool Ranks::MayCompile(const std::vector<int64_t>& ranks) {
   if (!Gate::Works()) return false;
+  if (std::all_of(ranks.begin(), ranks.end(),
+                  [&](int64_t rank) { return ranks_[rank].graph->compiled; })) {
+    return false;
+  }
   std::string key;
   for (int64_t rank : ranks) key += std::to_string(rank) + ":" + ranks_[rank].program_hash + ";";
   const size_t running =
@@ -86,7 +90,7 @@ bool Ranks::RunAtGate(int64_t leader, Batch& batch) {
   for (const auto& [rank, graph] : batch.graphs) {
     if (batch.leaders.at(rank) != leader) continue;
     ++own;
-    if (!compiled) continue;
+    if (!compiled || graph->compiled) continue;
     std::string& error = errors[rank];
     try {
       Gate& gate = gates.try_emplace(rank, rank).first->second;
@@ -109,6 +113,11 @@ bool Ranks::RunAtGate(int64_t leader, Batch& batch) {
     batch.graphs.at(rank)->turned_away = !go;
     gate.Open(go);
     if (go && !errors[rank].empty()) Fail(rank, CouldNotRun(rank, errors[rank]));
+  }
+  for (const auto& [rank, graph] : batch.graphs) {
+    if (!go || batch.leaders.at(rank) != leader || !graph->compiled) continue;
+    const std::string error = graph->run();
+    if (!error.empty()) Fail(rank, CouldNotRun(rank, error));
   }
   return go;
 }

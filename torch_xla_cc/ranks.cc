@@ -73,6 +73,11 @@ bool Ranks::HasPending(int64_t rank) {
   return Runs(rank) && !ranks_[rank].pending.empty();
 }
 
+std::vector<Ranks::Issued> Ranks::Pending(int64_t rank) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return Runs(rank) ? ranks_[rank].pending : std::vector<Issued>();
+}
+
 void Ranks::Drop(int64_t rank) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (Runs(rank)) Lose(rank);

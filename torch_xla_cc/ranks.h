@@ -42,12 +42,18 @@ struct Failure {
 struct HandOver {
   std::function<std::string()> run;  // without waiting for the results; says why it could not
   std::function<void()> wait;        // until the rank's device is done; none if it need not be
+  bool compiled = false;             // already: nothing of it takes long before it runs
   // Set before `run` fails because of a peer: its error is then not the rank's.
   mutable std::atomic<bool> turned_away{false};
 };
 
 class Ranks {
  public:
+  // A collective that a rank has issued.
+  struct Issued {
+    PlanPtr plan;
+    Site site;
+  };
   static constexpr std::chrono::milliseconds kNoLimit = std::chrono::milliseconds::max();
 
   static Ranks& Get();
@@ -60,6 +66,8 @@ class Ranks {
   Failure Issue(int64_t rank, PlanPtr plan, Site site);
   // Whether the rank has issued collectives that have not run.
   bool HasPending(int64_t rank);
+  // What the rank has issued that has not run, in order.
+  std::vector<Issued> Pending(int64_t rank);
   // Forgets what the rank has pending.
   void Drop(int64_t rank);
   // How often what the rank had pending was forgotten, after a failure.
@@ -89,10 +97,6 @@ class Ranks {
   Failure TakeFailure(int64_t rank);
 
  private:
-  struct Issued {
-    PlanPtr plan;
-    Site site;
-  };
   // Ranks that go on together.
   struct Batch {
     std::map<int64_t, const HandOver*> graphs;  // by rank; each outlives its handing over

@@ -8,11 +8,14 @@ are raised, and ranks that made the same program compile it once.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch._dynamo import convert_frame
 
 from torch_xla_cc import _C
 from torch_xla_cc._runtime import XLAC
@@ -22,7 +25,6 @@ _READERS = (
     "_xla_sync_multi",
     "_xla_sync_live_tensors",
     "_xla_get_cpu_tensors",
-    "_run_cached_graph",
     "_to_dlpack",
     "_unsafe_buffer_pointer",
     "_get_local_shards",
@@ -30,6 +32,8 @@ _READERS = (
 )
 
 _originals: dict[str, Callable[..., Any]] = {}
+# What torch.compile has captured, by its hash. Kept for good, as what it has compiled is.
+_programs: dict[bytes, _C.Program] = {}
 
 
 def _rank_of(device: str) -> int:
@@ -62,12 +66,29 @@ def _wait(rank: int) -> None:
 def drop(rank: int) -> None:
     """Throw away what a rank has pending: a later step shall not run it."""
     _C.ranks_drop(rank)
-    XLAC._clear_pending_irs(f"xla:{rank}")
+    _originals.get("_clear_pending_irs", XLAC._clear_pending_irs)(f"xla:{rank}")
 
 
 def _wait_device_ops(devices: list[str] | None = None) -> None:
     """`_XLAC._xla_wait_device_ops`, of the rank's own device: others may wait for this rank."""
     _wait(_rank_of(""))
+
+
+@contextlib.contextmanager
+def _compile_lock_open() -> Iterator[None]:
+    """Without torch.compile's lock, which peers may need to come, should this thread have it.
+
+    It has where torch_xla's bridge calls an operator that reads what a collective gives.
+    """
+    lock: Any = convert_frame.compile_lock
+    if not lock._is_owned():
+        yield
+        return
+    held = lock._release_save()
+    try:
+        yield
+    finally:
+        lock._acquire_restore(held)
 
 
 def _step_marker(
@@ -84,7 +105,8 @@ def _step_marker(
     )
     program_hash = _program_hash(rank) if _C.ranks_pending(rank) else b""
     try:
-        _C.ranks_meet(rank, program_hash, run, functools.partial(_wait, rank) if wait else None)
+        with _compile_lock_open():
+            _C.ranks_meet(rank, program_hash, run, functools.partial(_wait, rank) if wait else None)
     except _C.RanksDisagree:
         drop(rank)
         raise
@@ -108,6 +130,55 @@ def run_pending(rank: int) -> None:
 def run_graph(rank: int) -> None:
     """Run what is pending on the device of a rank that is a process."""
     XLAC._xla_step_marker(f"xla:{rank}", [], wait=False, reset_scope=False)
+
+
+def _clear_pending_irs(device: str) -> None:
+    """`_XLAC._clear_pending_irs`, and the collectives in them."""
+    _C.ranks_drop(_rank_of(device))
+    _originals["_clear_pending_irs"](device)
+
+
+def _warm_up_cache(tensors: list[torch.Tensor], devices: list[str]) -> None:
+    """`_XLAC._xla_warm_up_cache`: torch.compile has captured a graph, which ends in `tensors`."""
+    _originals["_xla_warm_up_cache"](tensors, devices)
+    rank = _rank_of("")
+    if not _C.ranks_pending(rank):
+        return
+    nodes = re.findall(r"^ *%\d+ = .*? xla_cc::\w+\(", XLAC._get_xla_tensors_text(tensors), re.M)
+    _programs[XLAC._get_graph_hash(tensors)] = _C.traced_program(rank, len(nodes))
+
+
+def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tensor]:
+    """`_XLAC._run_cached_graph`, after meeting the other ranks as a step does."""
+    rank = _rank_of("")
+    for x in inputs:
+        if isinstance(x, torch.Tensor) and x.device.index != rank:
+            raise RuntimeError(
+                f"torch.compile: a graph that was captured on {x.device} is called by rank {rank}. "
+                "Ranks on threads share what torch.compile makes of a function without tensor "
+                "arguments. Give it a tensor of the rank's device as an argument"
+            )
+    run_pending(rank)
+    program = _programs.get(program_hash)
+    if not program:
+        found: list[torch.Tensor] = _originals["_run_cached_graph"](program_hash, inputs)
+        return found
+    # It takes the lock of the device with the interpreter lock held, which peers need to come.
+    if not _C.ranks_idle(rank):
+        _wait(rank)
+    results: list[torch.Tensor] = []
+
+    def run() -> None:
+        results.extend(_originals["_run_cached_graph"](program_hash, inputs))
+
+    try:
+        _C.issue_program(rank, program)
+        # Each rank runs its own: its inputs are its own, and there is nothing to compile.
+        _C.ranks_meet(rank, program_hash + f" {rank}".encode(), run, None, compiled=True)
+    except _C.RanksDisagree:
+        drop(rank)
+        raise
+    return results
 
 
 def _reader(name: str) -> Callable[..., Any]:
@@ -134,6 +205,9 @@ def open_door() -> None:
     replacements["_xla_step_marker"] = _step_marker
     replacements["_xla_wait_device_ops"] = _wait_device_ops
     replacements["_set_use_eager_mode"] = _set_use_eager_mode
+    replacements["_clear_pending_irs"] = _clear_pending_irs
+    replacements["_xla_warm_up_cache"] = _warm_up_cache
+    replacements["_run_cached_graph"] = _run_cached_graph
     for name, function in replacements.items():
         _originals[name] = getattr(XLAC, name)
         setattr(XLAC, name, function)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 from torch.distributed import distributed_c10d
@@ -87,7 +88,9 @@ def as_rank(rank: int) -> Iterator[None]:
     """Around what a rank's thread runs."""
     _this.number = rank
     try:
-        yield
+        # On a thread of autograd's a backward pass would be of no rank.
+        with torch.autograd.set_multithreading_enabled(False):
+            yield
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()

@@ -233,6 +233,7 @@ CallPtr XlaBackend::Begin(std::string what, Timeout timeout, bool async) const {
 template <class Start>
 WorkPtr XlaBackend::Issue(const CallPtr& call, bool collective, const Start& start) {
   transport_->health().ThrowIfBroken();
+  if (Capturing()) return start();
   if (collective) call->number = ++issued_;
   Recorder::Get().Add(call);
   try {

@@ -20,6 +20,7 @@ class XlaBackend final : public c10d::Backend {
   XlaBackend(std::unique_ptr<Transport> transport, Timeout timeout);
   ~XlaBackend() override;
 
+  bool MakesNodes() const { return transport_->MakesNodes(); }
   const std::string getBackendName() const override { return "xla_cc"; }
   void setTimeout(std::chrono::milliseconds timeout) override;
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }

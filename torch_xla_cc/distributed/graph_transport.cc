@@ -140,7 +140,7 @@ void GraphTransport::Forget() {
 Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
                               const Tensors& operands) const {
   if (group().size() == 1) return Alone(node, operands);
-  if (beside_ && call->state == GroupCall::State::kIssued) {
+  if (beside_ && !Capturing() && call->state == GroupCall::State::kIssued) {
     beside_->Compare(call);
     call->state = GroupCall::State::kRunning;
   }

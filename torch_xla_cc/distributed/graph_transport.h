@@ -19,6 +19,7 @@ class GraphTransport final : public Transport {
   // the graph, through the host. Threads need none.
   GraphTransport(Group group, std::unique_ptr<HostTransport> beside);
 
+  bool MakesNodes() const override { return true; }
   void Announce(const CallPtr& call) override;
   void Forget() override;
   void Hold() override { holds_ = true; }

@@ -5,10 +5,17 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/util/Exception.h>
 #include <c10/util/ScopeExit.h>
+#include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
 
+#include <set>
+#include <stdexcept>
+#include <string>
 #include <torch/csrc/distributed/c10d/Functional.hpp>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <type_traits>
+#include <utility>
 
 #include "torch_xla_cc/distributed/backend.h"
 #include "torch_xla_cc/distributed/graph_transport.h"
@@ -301,22 +308,144 @@ void Functionalized(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::j
   op.callBoxed(stack);
 }
 
+// torch_xla's bridge for torch.compile calls operators to see what they are, and once more to
+// capture the graph that it compiles; what it then runs never comes here.
+enum class Bridge { kAway, kLooks, kCaptures };
+
+Bridge BridgeState() {
+  const py::gil_scoped_acquire locked;
+  return static_cast<Bridge>(
+      py::module_::import("torch_xla_cc._bridge").attr("state")().cast<int>());
+}
+
+[[noreturn]] void RefuseCapture(const char* op) {
+  const py::gil_scoped_acquire locked;
+  py::module_::import("torch_xla_cc._bridge").attr("refuse")(op);
+  throw std::logic_error("refuse() raises");
+}
+
+// The group is the last of the strings.
+template <class T>
+void TakeName(std::string& name, const T& argument) {
+  if constexpr (std::is_same_v<T, std::string>) name = argument;
+}
+
+// Whether the call is in the graph, with all that it needs. Split sizes are exchanged outside.
+template <class... Args>
+bool IsInGraph(const Args&... args) {
+  if constexpr ((std::is_same_v<Args, at::SymIntArrayRef> || ...)) return false;
+  std::string name;
+  (TakeName(name, args), ...);
+  const auto backend = BackendOf(c10d::resolve_process_group(name));
+  const auto* ours = dynamic_cast<const XlaBackend*>(backend.get());
+  return ours != nullptr && ours->MakesNodes();
+}
+
+at::Tensor ShapedBySplits(const at::Tensor& input, at::SymIntArrayRef output_splits,
+                          at::SymIntArrayRef, const std::string&) {
+  auto sizes = input.sym_sizes().vec();
+  sizes[0] = 0;
+  for (const c10::SymInt& split : output_splits) sizes[0] += split;
+  return input.new_empty_symint(sizes);
+}
+
+// What a call looks like, and nothing of it done.
+template <class Result, class... Args>
+Result Shaped(const char* op, Args... args) {
+  if constexpr (std::is_same_v<Result, at::Tensor&>) {  // those that write; the output is last
+    at::Tensor* output = nullptr;
+    const auto take = [&](auto& argument) {
+      if constexpr (std::is_same_v<decltype(argument), at::Tensor&>) output = &argument;
+    };
+    (take(args), ...);
+    return *output;
+  } else if constexpr ((std::is_same_v<Args, at::SymIntArrayRef> || ...)) {
+    return ShapedBySplits(args...);
+  } else {
+    return c10::Dispatcher::singleton()
+        .findSchemaOrThrow(op, "")
+        .typed<Result(Args...)>()
+        .redispatch(c10::DispatchKeySet(c10::DispatchKey::Meta), args...);
+  }
+}
+
+// What this thread's bridge, while it looks, got of calls that are not in the graph.
+std::set<const c10::TensorImpl*>& FromHost() {
+  thread_local std::set<const c10::TensorImpl*> tensors;
+  return tensors;
+}
+void NoteFromHost(const at::Tensor& x) { FromHost().insert(x.unsafeGetTensorImpl()); }
+void NoteFromHost(const Tensors& xs) {
+  for (const at::Tensor& x : xs) NoteFromHost(x);
+}
+
+// The bridge leaves out of its graphs what reads a tensor on the host.
+void LeaveOut() { at::zeros({}).to(at::kXLA).item(); }
+
+// Nothing is left to wait for, but the bridge cannot run a graph that gives what it got.
+at::Tensor WaitTensor(const at::Tensor& x) {
+  if (FromHost().count(x.unsafeGetTensorImpl()) != 0 && BridgeState() == Bridge::kLooks) {
+    LeaveOut();
+  }
+  return c10d::wait_tensor(x);
+}
+
+// torch keeps the Work of each output until somebody waits for it, by a storage that what the
+// caller gets from an XLA tensor may not have. All have been waited for.
+void ForgetWork(const at::Tensor& x) { c10d::wait_tensor(x); }
+void ForgetWork(const Tensors& xs) {
+  for (const at::Tensor& x : xs) c10d::wait_tensor(x);
+}
+
 // Functional collectives are nodes of a graph by themselves: torch.compile traces them.
-template <auto kFunction, class Signature>
+template <const char* kOp, auto kFunction, class Signature>
 struct Functional;
-template <auto kFunction, class Result, class... Args>
-struct Functional<kFunction, Result(Args...)> {
+template <const char* kOp, auto kFunction, class Result, class... Args>
+struct Functional<kOp, kFunction, Result(Args...)> {
   static Result Call(Args... args) {
+    const Bridge bridge = BridgeState();
+    const bool in_graph = bridge == Bridge::kAway || IsInGraph(std::decay_t<Args>(args)...);
+    if (bridge == Bridge::kCaptures && !in_graph) RefuseCapture(kOp);
+    if (bridge == Bridge::kLooks) {
+      decltype(auto) shaped = Shaped<Result, Args...>(kOp, args...);
+      if (!in_graph) LeaveOut();
+      if (!in_graph) NoteFromHost(shaped);
+      return shaped;
+    }
+    FromHost().clear();
     const bool before = std::exchange(InGraph(), true);
     const bool waited = std::exchange(WaitsAtOnce(), true);
-    const auto restore = c10::make_scope_exit([before, waited] {
+    const bool captured = std::exchange(Capturing(), bridge == Bridge::kCaptures);
+    const auto restore = c10::make_scope_exit([before, waited, captured] {
       InGraph() = before;
       WaitsAtOnce() = waited;
+      Capturing() = captured;
     });
-    return kFunction(std::forward<Args>(args)...);
+    decltype(auto) result = kFunction(std::forward<Args>(args)...);
+    ForgetWork(result);
+    return result;
   }
 };
-#define FUNCTIONAL(name) library.impl(#name, &Functional<&c10d::name, decltype(c10d::name)>::Call);
+#define FUNCTIONAL(name) \
+  library.impl(#name, &Functional<ops::name, &c10d::name, decltype(c10d::name)>::Call);
+
+// Names, as template arguments.
+namespace ops {
+#define OP(name) constexpr char name[] = "_c10d_functional::" #name;
+OP(all_reduce)
+OP(all_reduce_)
+OP(all_reduce_coalesced)
+OP(all_reduce_coalesced_)
+OP(all_gather_into_tensor_out)
+OP(all_gather_into_tensor)
+OP(all_gather_into_tensor_coalesced)
+OP(reduce_scatter_tensor)
+OP(reduce_scatter_tensor_coalesced)
+OP(all_to_all_single)
+OP(broadcast)
+OP(broadcast_)
+#undef OP
+}  // namespace ops
 
 // Those of torch_xla know no groups. c10d's own end in the operators above.
 void RegisterFunctional(torch::Library& library) {
@@ -332,6 +461,7 @@ void RegisterFunctional(torch::Library& library) {
   FUNCTIONAL(all_to_all_single)
   FUNCTIONAL(broadcast)
   FUNCTIONAL(broadcast_)
+  library.impl("wait_tensor", &WaitTensor);
 }
 
 }  // namespace

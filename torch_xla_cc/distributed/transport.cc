@@ -64,6 +64,11 @@ void ThroughHost(GroupCall& call, const std::string& why) {
   OnHost(call.what, why, call.site);
 }
 
+bool& Capturing() {
+  thread_local bool capturing = false;
+  return capturing;
+}
+
 void Health::Break(const std::exception_ptr& error) {
   {
     const std::lock_guard lock(mutex_);

@@ -30,6 +30,10 @@ std::vector<int64_t> Elements(const Tensors& tensors);
 // Before a call that goes through the host, and not through XLA: counted, and as the policy has it.
 void ThroughHost(GroupCall& call, const std::string& why);
 
+// Whether torch.compile captures what this thread issues, to run it later, or never: nothing of it
+// is a call of this rank yet.
+bool& Capturing();
+
 // What has broken a group. It is of no use after that: its ranks no longer agree on what comes
 // next.
 class Health {
@@ -56,6 +60,9 @@ class Transport {
   virtual ~Transport() = default;
   const Group& group() const { return group_; }
   Health& health() { return *health_; }
+
+  // Whether a call is a node of the lazy graph, and takes nothing from outside of it.
+  virtual bool MakesNodes() const { return false; }
 
   // Before a call that this rank makes next, of which the other ranks hear.
   virtual void Announce(const CallPtr& call) = 0;

@@ -18,7 +18,7 @@ from torch_xla import runtime
 from torch_xla_cc import _C
 from torch_xla_cc._C import CollectiveMismatchError, CollectiveTimeoutError
 from torch_xla_cc._thread_worlds import this_rank
-from torch_xla_cc.distributed import _flight
+from torch_xla_cc.distributed import _autograd, _flight
 from torch_xla_cc.distributed._flight import flight_recorder
 from torch_xla_cc.distributed._groups import monitored_barrier, split_group
 
@@ -92,6 +92,7 @@ def one_buffer() -> Iterator[None]:
 
 
 _C.register_kernels()
+_autograd.register()
 _flight.start()
 if BACKEND.upper() not in dist.Backend._plugins:
     dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["xla"])

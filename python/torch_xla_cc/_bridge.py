@@ -1,0 +1,172 @@
+"""torch.compile with backend "openxla": torch_xla's bridge captures a graph, and runs it later.
+
+The bridge calls each operator of a graph to see whether torch_xla has it, cuts the graph around
+those that read a tensor on the host, and calls the rest once more to capture and compile it. From
+then on it runs what was compiled, and no operator is called: what a collective did on the host
+while the graph was captured would never be done again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._dynamo import config, convert_frame, utils
+from torch._dynamo.metrics_context import MetricsContext
+from torch_xla._dynamo import dynamo_bridge
+
+from torch_xla_cc import _C, _door
+from torch_xla_cc._runtime import XLAC
+from torch_xla_cc._thread_worlds import this_rank
+
+bridge: Any = dynamo_bridge  # without types
+
+AWAY, LOOKS, CAPTURES = range(3)  # Bridge in distributed/kernels.cc
+
+_LOOKING = bridge.partition_fx_graph_for_cpu_fallback.__code__
+_CAPTURING = bridge.extract_graph_helper.__code__
+
+
+class _Returns(bridge.SpecialReturnHandler):  # type: ignore[misc]
+    """Outputs of a captured graph that are inputs, which XLA's programs leave out.
+
+    torch_xla's own fails with IndexError on copies of an input, and dynamo makes such of what a
+    collective gives: `tensor.copy_(all_reduce(tensor))`. And it has the parameters of a graph
+    ordered with what is left out in it, but compiled without, which may be another order.
+    """
+
+    def __init__(self, inputs: Any, outputs: Any, updated: Any, constants: Any) -> None:  # noqa: ANN401
+        given = {id(x) for x, changed in zip(inputs, updated, strict=True) if not changed}
+        computed = XLAC._check_tensor_need_materialization(outputs)
+        for at, x in enumerate(outputs):
+            # A view is computed. A graph that computes nothing cannot be run.
+            if not computed[at] and (id(x) not in given or (at == 0 and not any(computed))):
+                outputs[at] = x.view(x.shape)
+        super().__init__(inputs, outputs, updated, constants)
+        # The bridge's list: it goes on with it.
+        outputs[:] = [x for x in outputs if id(x) not in given]
+
+
+def state() -> int:
+    """Where the bridge is on this thread, by what calls this."""
+    found = AWAY
+    frame = sys._getframe()
+    while frame is not None and found != CAPTURES:
+        if frame.f_code is _CAPTURING:
+            found = CAPTURES
+        elif frame.f_code is _LOOKING:
+            found = LOOKS
+        frame = frame.f_back  # type: ignore[assignment]
+    if found != AWAY:
+        bridge.SpecialReturnHandler = _Returns  # it is made when a graph has been captured
+    return found
+
+
+def refuse(op: str) -> None:
+    """Raise: what the bridge captures goes through the host."""
+    if this_rank() is not None:
+        _door.drop(_door.default_rank())
+    raise RuntimeError(
+        f'{op}: torch.compile with backend="openxla" and dynamic shapes cannot leave it out of the '
+        "graph that it captures, and it goes through the host, so it would run once and never "
+        'again. Compile with dynamic=False, or with backend="aot_eager"'
+    )
+
+
+# Below: torch.compile on ranks that are threads.
+
+
+class _Thread(threading.local):
+    reads = 0
+
+
+_thread = _Thread()
+
+
+class _Counters:
+    """What the bridge asks `torch_xla.debug.metrics` for, by thread: there it is of the process.
+
+    It clears all counters, calls an operator, and looks for one that says it ran on the host. Such
+    an operator reads a tensor, and comes through the door.
+    """
+
+    @staticmethod
+    def counter_value(_: str) -> int:
+        return 0  # added again after clear_counters()
+
+    @staticmethod
+    def clear_counters() -> None:
+        _thread.reads = _C.reads()
+
+    @staticmethod
+    def executed_fallback_ops() -> list[str]:
+        return ["a read of a tensor"] if _C.reads() != _thread.reads else []
+
+
+class _Metrics(threading.local, MetricsContext):
+    """torch's record of a compile, of each thread its own, and one compile at a time.
+
+    torch has a lock for that, but does not take it where it compiles a backward graph.
+    """
+
+    def __enter__(self) -> _Metrics:
+        convert_frame.compile_lock.acquire()
+        MetricsContext.__enter__(self)
+        return self
+
+    def __exit__(self, *error: Any) -> None:  # noqa: ANN401 (three of several types)
+        MetricsContext.__exit__(self, *error)
+        convert_frame.compile_lock.release()
+
+
+def _is_fx_symbolic_tracing() -> bool:
+    # Of torch.fx._symbolic_trace, whose globals it sees. A thread that traces for torch.compile
+    # has the lock; without the last line, others that call a compiled function meanwhile are told
+    # that they trace it.
+    return (
+        _is_fx_tracing_flag  # type: ignore[name-defined]  # noqa: F821
+        and not torch.compiler.is_compiling()
+        and torch._dynamo.convert_frame.compile_lock._is_owned()  # type: ignore[attr-defined]
+    )
+
+
+@contextlib.contextmanager
+def compiles_on_threads(ranks: int) -> Iterator[None]:
+    """Around a launch: what torch.compile and the bridge keep for the process, kept by thread."""
+    limits = config.recompile_limit, config.accumulated_recompile_limit
+    tracing = torch.fx._symbolic_trace.is_fx_symbolic_tracing
+    before = tracing.__code__, utils._METRICS_CONTEXT
+    names = ("metrics", "alias_with_buffer_donor_config", "extract_compiled_graph_helper")
+    of_bridge = {name: getattr(bridge, name) for name in names}
+
+    @contextlib.contextmanager
+    def one_at_a_time(*args: Any) -> Iterator[Any]:  # noqa: ANN401 (passed through)
+        # It sets a flag of the process, and a graph that all ranks have is compiled once.
+        stock = of_bridge["alias_with_buffer_donor_config"]
+        with convert_frame.compile_lock, stock(*args) as saved:
+            yield saved
+
+    def extract(model: torch.fx.GraphModule, inputs: Any) -> Any:  # noqa: ANN401 (passed through)
+        # What it makes of graphs, fx fills from variables of the process, as torch.compile does.
+        _door.run_pending(_door.default_rank())  # peers may need the lock to come
+        with convert_frame.compile_lock:
+            return of_bridge["extract_compiled_graph_helper"](model, inputs)
+
+    # Ranks compile one function each for its device.
+    config.recompile_limit, config.accumulated_recompile_limit = (n * ranks for n in limits)
+    # Functions that were compiled before have a reference to it.
+    tracing.__code__ = _is_fx_symbolic_tracing.__code__
+    utils._METRICS_CONTEXT = _Metrics(on_exit=utils.record_compilation_metrics)
+    for name, ours in zip(names, (_Counters, one_at_a_time, extract), strict=True):
+        setattr(bridge, name, ours)
+    try:
+        yield
+    finally:
+        config.recompile_limit, config.accumulated_recompile_limit = limits
+        tracing.__code__, utils._METRICS_CONTEXT = before
+        for name, theirs in of_bridge.items():
+            setattr(bridge, name, theirs)
