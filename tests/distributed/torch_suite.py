@@ -79,7 +79,7 @@ class OnXla(TorchFunctionMode):
             return self.device
         return self.device if isinstance(value, str) and value.startswith("cuda") else value
 
-    def __torch_function__(self, function, types, args=(), kwargs=None):  # noqa: ANN204
+    def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         if function is torch.Tensor.cuda:
             return args[0].to(self.device)
@@ -134,7 +134,7 @@ def _suite() -> Any:
         module = importlib.import_module(MODULE)
 
     class Suite(module.TestDistBackend, module.DistributedTest._DistTestBase):  # type: ignore
-        def assertEqual(self, x: Any, y: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N802
+        def assertEqual(self, x: Any, y: Any, *args: Any, **kwargs: Any) -> None:
             # Not all types can be compared on the device, and each comparison would be compiled.
             with torch._C.DisableTorchFunction():
                 super().assertEqual(_on_cpu(x), _on_cpu(y), *args, **kwargs)
