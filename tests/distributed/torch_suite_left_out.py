@@ -56,8 +56,8 @@ LEFT_OUT: dict[str, list[str]] = {
         "test_ddp_device"
     ],
     "Did not end on two busy cores, whose time goes to compiling: autocast in 75 s, sixteen "
-    "trainings in 350 s (the first ones went well), a convolution net in 100 s (113 s for its backward pass, "
-    "while rank 0 gives up), 100 steps of PowerSGD in 150 s.": [
+    "trainings in 350 s (the first ones went well), a convolution net in 100 s (113 s for its "
+    "backward pass, while rank 0 gives up), 100 steps of PowerSGD in 150 s.": [
         "test_DistributedDataParallel",
         "test_DistributedDataParallel_with_amp_and_grad_is_view",
         "test_ddp_hook_parity_powerSGD",
