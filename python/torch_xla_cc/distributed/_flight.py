@@ -29,8 +29,8 @@ def flight_recorder(last: int | None = None) -> list[dict[str, Any]]:
 
     Each is a dict: "group", "number" (among the rank's collectives in the group; 0 for point to
     point), "call" (op, shapes, dtype, kind), "site" (file and line), "through" ("graph", or "host"
-    if XLA did not carry it), "state" ("issued", "running", "done" or "failed"), "issued" and "ended"
-    (as time.time(); 0 if it has not ended).
+    if XLA did not carry it), "state" ("issued", "running", "done" or "failed"), "issued" and
+    "ended" (as time.time(); 0 if it has not ended).
 
     1,000 are kept; TORCH_XLA_CC_FLIGHT_RECORDER says how many. When a group fails, its rank writes
     them as JSON into the folder that TORCH_XLA_CC_DUMP names, and the last ten to standard error.
