@@ -36,9 +36,9 @@ def test_mismatch(where, field):
         check_after(state, 3)
 
 
-@pytest.mark.parametrize("where", AS_TPU)
+@pytest.mark.parametrize("where", RUN)
 def test_a_rank_does_not_come(where):
-    results = AS_TPU[where](3, faults.missing, 1.0)
+    results = RUN[where](3, faults.missing, 1.0)
     for rank, ((kind, message, took), calls, state) in enumerate(results):
         assert kind == "CollectiveTimeoutError", (rank, kind, message)
         assert took < 1 + SLACK_S
