@@ -28,7 +28,7 @@ _RUN = [name for name in torch_suite.names() if name not in {*_LEFT_OUT, *_NOT_N
 def test_of_torch(name, ranks, tmp_path):
     for folder in ("barrier", "test_dir"):
         (tmp_path / folder).mkdir()
-    ranks.run(torch_suite.run_test, name, str(tmp_path), timeout_s=600 if name in SLOW else 60)
+    ranks.run(torch_suite.run_test, name, str(tmp_path), timeout_s=600 if name in SLOW else 150)
 
 
 def test_each_is_run_or_left_out(ranks):

@@ -31,12 +31,11 @@ from torch.utils._pytree import tree_map_only
 
 MODULE = "torch.testing._internal.distributed.distributed_test"
 SIZE = 4  # what most of the suite's subgroups need
-GROUP_TIMEOUT_S = 20
+GROUP_TIMEOUT_S = 60
 
 # Most of the time is compiling, of programs that run once.
-COMPILE_FAST = {
-    "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-}
+_FAST = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+COMPILE_FAST = {"XLA_FLAGS": _FAST}
 
 # They choose a model by the name of the backend, and none for one that they do not know.
 AS_NCCL = {
@@ -134,6 +133,10 @@ def _suite() -> Any:
         module = importlib.import_module(MODULE)
 
     class Suite(module.TestDistBackend, module.DistributedTest._DistTestBase):  # type: ignore
+        def _barrier(self, *args: Any, timeout: float = 0, **kwargs: Any) -> None:
+            # That of the suite, ten seconds, is short while the others compile.
+            super()._barrier(*args, timeout=max(timeout, GROUP_TIMEOUT_S), **kwargs)
+
         def assertEqual(self, x: Any, y: Any, *args: Any, **kwargs: Any) -> None:
             # Not all types can be compared on the device, and each comparison would be compiled.
             with torch._C.DisableTorchFunction():
@@ -184,9 +187,9 @@ def run_test(rank: int, name: str, folder: str) -> None:
     )
     try:
         with _adapted(module, name, folder, torch_xla.device()):
-            test._barrier(timeout=GROUP_TIMEOUT_S)
+            test._barrier()
             getattr(test, name)()
-            test._barrier(wait_for=SIZE, timeout=GROUP_TIMEOUT_S)
+            test._barrier(wait_for=SIZE)
     finally:
         with contextlib.suppress(Exception):
             dist.destroy_process_group()

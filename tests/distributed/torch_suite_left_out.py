@@ -94,6 +94,8 @@ SLOW = [
     "test_DistributedDataParallelCPU_grad_is_view",
     "test_accumulate_gradients_no_sync",
     "test_accumulate_gradients_no_sync_allreduce_hook",
+    "test_accumulate_gradients_no_sync_allreduce_with_then_hook",
+    "test_accumulate_gradients_no_sync_grad_is_view",
     "test_ddp_buffer_hook_allreduce",
     "test_ddp_control_flow_different_across_ranks",
     "test_ddp_hook_parity_allreduce",
