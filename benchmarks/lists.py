@@ -15,7 +15,7 @@ import four_processes
 from four_processes import Rows
 
 SIZES = ((64, 40), (1024, 20), (16 * 1024, 6))  # KiB a rank, blocks
-COLUMNS = 128  # 2^20 rows are the most that are found to lie in a buffer
+COLUMNS = 128
 FORMS = ("tensor", "chunks", "apart")
 
 

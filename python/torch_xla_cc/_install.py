@@ -47,9 +47,8 @@ def _put_in_place() -> None:
     plugins["XLA"] = plugins[BACKEND.upper()]
     # torch_xla replaces it by one that knows fewer arguments.
     _replace(dist, "new_group", xla_backend._orig_new_group_fn)
-    for name, function in _groups.REPLACED.items():
-        for module in (dist, dist.distributed_c10d):
-            _replace(module, name, function)
+    for module, name, function in _groups.REPLACED:
+        _replace(module, name, function)
 
 
 def _replace(module: Any, name: str, function: Any) -> None:  # noqa: ANN401 (any function)
@@ -73,8 +72,8 @@ def install() -> None:
 
     What torch_xla builds on them (optimizer_step, reduce_gradients, XlaFullyShardedDataParallel,
     ZeroRedundancyOptimizer) then uses ours too. torch.distributed's backend "xla" becomes ours, and
-    its new_group what it was before torch_xla replaced it; split_group and monitored_barrier take
-    groups of ours. Functions that were imported by name before the call, and objects that took them
+    its new_group what it was before torch_xla replaced it, with names that all members of a group
+    find; split_group and monitored_barrier take groups of ours. Functions that were imported by name before the call, and objects that took them
     at construction, keep what they took.
     """
     global _asked

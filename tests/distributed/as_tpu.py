@@ -11,22 +11,14 @@ from typing import Any
 
 import torch.distributed as dist
 import worlds
-from torch._C import _distributed_c10d as c10d
 
-from torch_xla_cc import _C
+import torch_xla_cc.distributed
 
 BACKEND = "xla_cc_as_tpu"
 
 
 def _create(options: Any, _: Any = None) -> Any:
-    rank, size = options.group_rank, options.group_size
-    members = list(options.global_ranks_in_group) or list(range(size))
-    world_size = dist.get_world_size() if dist.is_initialized() else size
-    group = _C.Group(options.group_id, members, world_size, rank)
-    store = c10d.PrefixStore(BACKEND, options.store)
-    gloo = c10d.ProcessGroupGloo(c10d.PrefixStore("gloo", store), rank, size, options.timeout)
-    milliseconds = int(options.timeout.total_seconds() * 1000)
-    return _C.process_backend(gloo, store, 1, True, group, milliseconds)
+    return torch_xla_cc.distributed._between_processes(options, in_graph=True)
 
 
 def init() -> None:

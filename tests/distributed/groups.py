@@ -80,16 +80,20 @@ def local_groups(rank):
     if not dist.is_initialized():
         dist.init_process_group("cpu:gloo,xla:xla_cc")
     members = [0, 2, 3]
-    if rank not in members:
-        return None
-    new_group = torch_xla.distributed.xla_backend._orig_new_group_fn
-    group = new_group(
-        members,
-        use_local_synchronization=True,
-        timeout=timedelta(seconds=30),
-        group_desc="three of four",
-    )
-    return sum_of_ones(group)
+    with torch_xla_cc.installed():
+        dist.new_group([0, 1])  # so that the three are not in the same number of groups
+        if rank not in members:
+            return None
+        made = [
+            dist.new_group(
+                members,
+                use_local_synchronization=True,
+                timeout=timedelta(seconds=30),
+                group_desc="three of four",
+            )
+            for _ in range(2)
+        ]
+        return [sum_of_ones(group) for group in made]
 
 
 def subgroups(rank):
@@ -104,6 +108,7 @@ def split(rank):
     """Ranks 3 and 1, rank 2, and rank 0 in none; then a part of a part, after install()."""
     if not dist.is_initialized():
         dist.init_process_group("cpu:gloo,xla:xla_cc")
+    dist.new_group([1, 2])  # so that 3 and 1 are not in the same number of groups
     split_group = torch_xla_cc.distributed.split_group
     group = split_group(split_ranks=[[3, 1], [2]], timeout=timedelta(seconds=30))
     if rank == 0:

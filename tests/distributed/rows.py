@@ -118,20 +118,19 @@ def coalesced_all_reduce(rank, device):
     return [x.cpu() for x in xs]
 
 
-def coalesced_all_gather(rank, device):
-    outputs = _whole(0, device)
+def _coalesced(call, outputs, inputs):
     with dist._coalescing_manager():
-        for output, x in zip(outputs, _two(rank, device), strict=True):
-            dist.all_gather_into_tensor(output, x)
+        for output, x in zip(outputs, inputs, strict=True):
+            call(output, x)
     return [output.cpu() for output in outputs]
+
+
+def coalesced_all_gather(rank, device):
+    return _coalesced(dist.all_gather_into_tensor, _whole(0, device), _two(rank, device))
 
 
 def coalesced_reduce_scatter(rank, device):
-    outputs = _two(0, device)
-    with dist._coalescing_manager():
-        for output, x in zip(outputs, _whole(rank, device), strict=True):
-            dist.reduce_scatter_tensor(output, x)
-    return [output.cpu() for output in outputs]
+    return _coalesced(dist.reduce_scatter_tensor, _two(0, device), _whole(rank, device))
 
 
 def all_gather_object(rank, device):

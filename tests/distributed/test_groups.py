@@ -60,7 +60,7 @@ def test_the_name_of_torch_xla(where, url):
 
 @pytest.mark.parametrize("where", RUN)
 def test_groups_that_only_members_make(where):
-    three = [3.0, 3.0]
+    three = [[3.0, 3.0]] * 2
     assert RUN[where](4, groups.local_groups) == [three, None, three, three]
 
 

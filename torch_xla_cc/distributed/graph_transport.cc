@@ -109,8 +109,7 @@ Tensors Alone(const Collective& node, const Tensors& operands) {
 
 constexpr const char* kTwoEnds =
     "only its two ends make this call, so it is outside of the graph. A batch of a group that is "
-    "the "
-    "world, inside of torch_xla_cc.distributed.in_graph(), is collective_permute";
+    "the world, inside of torch_xla_cc.distributed.in_graph(), is collective_permute";
 
 at::Tensor ToHost(const at::Tensor& x) { return x.to(at::kCPU); }
 
@@ -285,8 +284,9 @@ std::vector<Said> GraphTransport::Told(const CallPtr& call) const {
   }
   std::vector<Said> said;
   const auto met = Unlocked([&] { return Board::Get().Meet(group(), call); });
-  for (const CallPtr& its : met)
+  for (const CallPtr& its : met) {
     said.push_back({its->what, its->sent, its->received, its->ends, ""});
+  }
   return said;
 }
 

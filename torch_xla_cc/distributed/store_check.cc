@@ -15,9 +15,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long this rank waits in the store before it looks around, and how long between two looks.
+// How long this rank waits in the store before it looks around. Then how long between two looks,
+// longer each time: all who wait ask one store.
 constexpr Timeout kSlice{500};
-constexpr Timeout kPause{20};
+constexpr Timeout kFirstPause{20};
 constexpr const char* kBroken = "broken";
 
 std::vector<uint8_t> ToBytes(const std::string& text) { return {text.begin(), text.end()}; }
@@ -213,11 +214,12 @@ std::vector<Said> StoreCheck::Compare(const GroupCall& call, const Said& said) {
 void StoreCheck::AwaitKeys(const std::vector<std::string>& keys, const GroupCall& call,
                            const Said& said) {
   const Clock::time_point end = Clock::now() + std::max(call.timeout - kSlice, Timeout(0));
-  while (!meeting_->check(keys)) {
+  for (Timeout pause = kFirstPause; !meeting_->check(keys); pause = std::min(2 * pause, kSlice)) {
     ThrowIfBroken();
     const std::vector<int> dead = Dead();
     if (!dead.empty() || Clock::now() >= end) ThrowMissing(call, said, dead);
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(
+        std::clamp(std::chrono::duration_cast<Timeout>(end - Clock::now()), Timeout(1), pause));
   }
 }
 

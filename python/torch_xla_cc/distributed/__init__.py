@@ -46,20 +46,30 @@ def _check_mode() -> int:
     return _CHECKS.index(value)
 
 
-def _create(options: Any, _: Any = None) -> Any:  # noqa: ANN401 (types of c10d)
-    """What torch.distributed calls on each member of a group."""
+def _group(options: Any) -> _C.Group:  # noqa: ANN401 (types of c10d)
     members = list(options.global_ranks_in_group) or list(range(options.group_size))
-    milliseconds = int(options.timeout.total_seconds() * 1000)
     world_size = dist.get_world_size() if dist.is_initialized() else options.group_size
+    return _C.Group(options.group_id, members, world_size, options.group_rank)
+
+
+def _milliseconds(options: Any) -> int:  # noqa: ANN401
+    return int(options.timeout.total_seconds() * 1000)
+
+
+def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
     rank, size = options.group_rank, options.group_size
-    group = _C.Group(options.group_id, members, world_size, rank)
-    if this_rank() is not None or size == 1:
-        return _C.thread_backend(group, milliseconds)
     store = c10d.PrefixStore("xla_cc", options.store)
     gloo = c10d.ProcessGroupGloo(c10d.PrefixStore("gloo", store), rank, size, options.timeout)
-    # On CPU each process has a client of its own, and XLA does not connect them.
-    in_graph = runtime.device_type() != "CPU"
+    group, milliseconds = _group(options), _milliseconds(options)
     return _C.process_backend(gloo, store, _check_mode(), in_graph, group, milliseconds)
+
+
+def _create(options: Any, _: Any = None) -> Any:  # noqa: ANN401
+    """What torch.distributed calls on each member of a group."""
+    if this_rank() is not None or options.group_size == 1:
+        return _C.thread_backend(_group(options), _milliseconds(options))
+    # On CPU each process has a client of its own, and XLA does not connect them.
+    return _between_processes(options, in_graph=runtime.device_type() != "CPU")
 
 
 @contextlib.contextmanager

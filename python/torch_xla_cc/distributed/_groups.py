@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import collections
+import hashlib
+import weakref
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +15,24 @@ from torch.distributed import distributed_c10d as c10d
 # As they are in PyTorch: install() replaces them in its modules.
 _split_group = c10d.split_group
 _monitored_barrier = c10d.monitored_barrier
+
+
+# Of each world of this process: how often a name was made for these ranks.
+_named: weakref.WeakKeyDictionary[dist.ProcessGroup, collections.Counter[str]]
+_named = weakref.WeakKeyDictionary()
+
+
+def _hash_ranks_to_str(ranks: list[int]) -> str:
+    """The name of a group that its members alone make, the same on all of them.
+
+    PyTorch's has in it how many groups this rank is in, and members of one that are not in the same
+    number of others wait for each other until the timeout.
+    """
+    counts = _named.setdefault(c10d._get_default_group(), collections.Counter())
+    members = "_".join(map(str, ranks))
+    counts[members] += 1
+    unique = f"{members}:{counts[members]}".encode()
+    return f"members_{hashlib.sha1(unique, usedforsecurity=False).hexdigest()}"
 
 
 def _ours(group: Any) -> Any:  # noqa: ANN401 (types of c10d)
@@ -52,14 +73,21 @@ def split_group(
     own = next((part for part in lists if parent.rank() in part), None)
     if own is None:
         return None
-    made: dist.ProcessGroup = c10d.new_group(
-        [dist.get_global_rank(parent, rank) for rank in sorted(own)],
-        timeout,
-        dist.get_backend_config(parent),
-        pg_options,
-        use_local_synchronization=True,
+    members = [dist.get_global_rank(parent, rank) for rank in sorted(own)]
+    backend = c10d.Backend(dist.get_backend_config(parent))
+    made: dist.ProcessGroup
+    made, _ = c10d._new_process_group_helper(
+        len(members),
+        members.index(dist.get_rank()),
+        members,
+        backend,
+        c10d._world.pg_map[c10d._get_default_group()][1],
+        _hash_ranks_to_str(members),
+        backend_options=pg_options,
+        timeout=timeout or c10d._get_default_timeout(backend),
         group_desc=group_desc,
     )
+    c10d._world.pg_group_ranks[made] = {rank: index for index, rank in enumerate(members)}
     return made
 
 
@@ -82,4 +110,10 @@ def monitored_barrier(
     backend.monitored_barrier(**limit, wait_all_ranks=wait_all_ranks)
 
 
-REPLACED = {"split_group": split_group, "monitored_barrier": monitored_barrier}
+# By install(): in which module, which name, by what.
+REPLACED = [
+    (module, function.__name__, function)
+    for module in (dist, c10d)
+    for function in (split_group, monitored_barrier)
+]
+REPLACED.append((c10d, "_hash_ranks_to_str", _hash_ranks_to_str))
