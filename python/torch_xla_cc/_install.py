@@ -73,8 +73,8 @@ def install() -> None:
     What torch_xla builds on them (optimizer_step, reduce_gradients, XlaFullyShardedDataParallel,
     ZeroRedundancyOptimizer) then uses ours too. torch.distributed's backend "xla" becomes ours, and
     its new_group what it was before torch_xla replaced it, with names that all members of a group
-    find; split_group and monitored_barrier take groups of ours. Functions that were imported by name before the call, and objects that took them
-    at construction, keep what they took.
+    find; split_group and monitored_barrier take groups of ours. Functions that were imported by
+    name before the call, and objects that took them at construction, keep what they took.
     """
     global _asked
     with _lock:

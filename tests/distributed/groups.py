@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -119,6 +120,26 @@ def split(rank):
     with torch_xla_cc.installed():
         alone = dist.split_group(group, [[0], [1]])
     return [*found, dist.get_process_group_ranks(alone), sum_of_ones(alone)]
+
+
+def connections(rank):
+    """How many sockets this process has to the store, before and after it makes ten groups."""
+    if not dist.is_initialized():
+        dist.init_process_group("cpu:gloo,xla:xla_cc")
+    sum_of_ones()
+    before = _sockets_to(int(os.environ["MASTER_PORT"]))
+    assert [sum_of_ones(dist.new_group()) for _ in range(10)] == [[2.0, 2.0]] * 10
+    return before, _sockets_to(int(os.environ["MASTER_PORT"]))
+
+
+def _sockets_to(port):
+    own = {os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if entry.is_symlink()}
+    count = 0
+    for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            _, _, remote, *rest = line.split()
+            count += int(remote.rsplit(":")[-1], 16) == port and f"socket:[{rest[6]}]" in own
+    return count
 
 
 def wrong_splits(rank):

@@ -85,6 +85,12 @@ def test_split_group(where):
         assert all("split_group: split_ranks = " in message for message in messages)
 
 
+def test_groups_share_connections_to_the_store():
+    with processes.Processes(2) as ranks:
+        for before, after in ranks.run(groups.connections):
+            assert before == after and 1 <= before <= 3
+
+
 @pytest.mark.parametrize("where", RUN)
 def test_monitored_barrier(where):
     messages = RUN[where](4, groups.monitored)

@@ -78,24 +78,11 @@ bool IsTimeout(const std::exception& error) {
          std::string(error.what()).find("imeout") != std::string::npos;
 }
 
-c10::intrusive_ptr<c10d::Store> OwnConnection(const c10::intrusive_ptr<c10d::Store>& store) {
-  try {
-    return store->clone();
-  } catch (const std::exception&) {
-    return store;  // one that cannot be cloned is shared
-  }
-}
-
 }  // namespace
 
-StoreCheck::StoreCheck(Group group, const c10::intrusive_ptr<c10d::Store>& store, CheckMode mode)
-    : group_(std::move(group)),
-      mode_(mode),
-      meeting_(OwnConnection(store)),
-      status_(OwnConnection(store)) {
-  meeting_->setTimeout(kSlice);
-  status_->setTimeout(Timeout(5000));
-  status_->set("process/" + std::to_string(group_.rank), ToBytes(ThisProcess()));
+StoreCheck::StoreCheck(Group group, const StorePtr& store, CheckMode mode)
+    : group_(std::move(group)), mode_(mode), store_(store) {
+  store_.Connect()->set("process/" + std::to_string(group_.rank), ToBytes(ThisProcess()));
 }
 
 std::string StoreCheck::Key(uint64_t number, int rank) const {
@@ -104,7 +91,7 @@ std::string StoreCheck::Key(uint64_t number, int rank) const {
 
 bool StoreCheck::Has(const std::string& key) {
   try {
-    return status_->check({key});
+    return store_.Connect()->check({key});
   } catch (const std::exception&) {
     return false;  // the store is gone with its process
   }
@@ -112,7 +99,8 @@ bool StoreCheck::Has(const std::string& key) {
 
 std::string StoreCheck::Get(const std::string& key, const std::string& otherwise) {
   try {
-    if (status_->check({key})) return ToText(status_->get(key));
+    const Connection store = store_.Connect();
+    if (store->check({key})) return ToText(store->get(key));
   } catch (const std::exception&) {
   }
   return otherwise;
@@ -138,14 +126,15 @@ std::string StoreCheck::LastCall(int rank) {
 }
 
 void StoreCheck::Note(const Said& said) {
-  status_->set("last/" + std::to_string(group_.rank), ToBytes(Encode(said)));
+  store_.Connect()->set("last/" + std::to_string(group_.rank), ToBytes(Encode(said)));
 }
 
 void StoreCheck::Break(const std::string& why, bool timeout) {
   try {
-    if (!status_->check({kBroken})) {
-      status_->set(kBroken, ToBytes((timeout ? "T" : "M") + why));
-      status_->check({kBroken});  // it has arrived
+    const Connection store = store_.Connect();
+    if (!store->check({kBroken})) {
+      store->set(kBroken, ToBytes((timeout ? "T" : "M") + why));
+      store->check({kBroken});  // it has arrived
     }
   } catch (const std::exception&) {
     // The store is gone, and so will be the others' way to hear of it.
@@ -185,17 +174,17 @@ std::vector<Said> StoreCheck::Compare(const GroupCall& call, const Said& said) {
   std::vector<Bytes> found;
   try {
     const Bytes own = ToBytes(Encode(said));
-    meeting_->set(Key(call.number, group_.rank), own);
-    status_->set("last/" + std::to_string(group_.rank), own);
     std::vector<std::string> keys;
     for (int rank = 0; rank < group_.size(); ++rank) keys.push_back(Key(call.number, rank));
+    const Connection store = store_.Connect();
+    store->set(Key(call.number, group_.rank), own);
+    store->set("last/" + std::to_string(group_.rank), own);
     try {
-      meeting_->setTimeout(std::min(call.timeout, kSlice));
-      found = meeting_->multiGet(keys);
+      found = store.Await(keys, std::min(call.timeout, kSlice));
     } catch (const std::exception& error) {
       if (!IsTimeout(error)) throw;
       AwaitKeys(keys, call, said);
-      found = meeting_->multiGet(keys);
+      found = store.Await(keys, kSlice);
     }
   } catch (const c10::DistError& error) {  // not the slice: the store cannot be reached
     Explain(call, said, error.what(), -1);
@@ -214,7 +203,8 @@ std::vector<Said> StoreCheck::Compare(const GroupCall& call, const Said& said) {
 void StoreCheck::AwaitKeys(const std::vector<std::string>& keys, const GroupCall& call,
                            const Said& said) {
   const Clock::time_point end = Clock::now() + std::max(call.timeout - kSlice, Timeout(0));
-  for (Timeout pause = kFirstPause; !meeting_->check(keys); pause = std::min(2 * pause, kSlice)) {
+  for (Timeout pause = kFirstPause; !store_.Connect()->check(keys);
+       pause = std::min(2 * pause, kSlice)) {
     ThrowIfBroken();
     const std::vector<int> dead = Dead();
     if (!dead.empty() || Clock::now() >= end) ThrowMissing(call, said, dead);
@@ -227,7 +217,7 @@ void StoreCheck::CleanUp() {
   // All ranks have come to the last call, and so have read the one before.
   try {
     while (to_delete_.size() > 1) {
-      meeting_->deleteKey(to_delete_.front());
+      store_.Connect()->deleteKey(to_delete_.front());
       to_delete_.erase(to_delete_.begin());
     }
   } catch (const std::exception&) {

@@ -5,10 +5,10 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 #include "torch_xla_cc/distributed/call.h"
+#include "torch_xla_cc/distributed/connections.h"
 
 namespace xla_cc {
 
@@ -16,7 +16,7 @@ enum class CheckMode { kOff, kFingerprint, kFull };
 
 class StoreCheck {
  public:
-  StoreCheck(Group group, const c10::intrusive_ptr<c10d::Store>& store, CheckMode mode);
+  StoreCheck(Group group, const StorePtr& store, CheckMode mode);
 
   // Waits until all ranks of the group have come to their call of that number, and compares. Throws
   // CollectiveMismatch or CollectiveTimeout, on all ranks. On one thread at a time. What each rank
@@ -51,8 +51,7 @@ class StoreCheck {
 
   Group group_;
   CheckMode mode_;
-  c10::intrusive_ptr<c10d::Store> meeting_;  // one thread waits in it
-  c10::intrusive_ptr<c10d::Store> status_;
+  StorePart store_;
   std::vector<std::string> to_delete_;
   std::mutex mutex_;
   std::vector<std::string> processes_;  // by rank, once known
