@@ -111,7 +111,7 @@ def monitored_barrier(
 
 
 # By install(): in which module, which name, by what.
-REPLACED = [
+REPLACED: list[tuple[Any, str, Any]] = [
     (module, function.__name__, function)
     for module in (dist, c10d)
     for function in (split_group, monitored_barrier)
