@@ -59,7 +59,7 @@ demo: build ## Set up, build, and run the demo
 
 test: packages-check build ## Set up, build, and run the tests of C++ and of Python
 	$(BAZEL) test //...
-	$(RUN) -m pytest -n 2 --dist loadfile --durations 15
+	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 15
 
 lint: lint-cpp lint-python lint-shell ## Check formatting, style and types; change nothing
 

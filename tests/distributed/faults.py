@@ -74,6 +74,27 @@ MISMATCHES: dict[str, Any] = {
         lambda g: dist.all_gather([ones(3) for _ in range(g.size())], ones(3), group=g),
         lambda g: dist.all_gather([ones(2) for _ in range(g.size())], ones(2), group=g),
     ),
+    # As many elements, but a reshape more in the program that the ranks share.
+    "input of a list": (
+        lambda g: dist.all_gather([ones(4) for _ in range(g.size())], ones(2, 2), group=g),
+        lambda g: dist.all_gather([ones(4) for _ in range(g.size())], ones(4), group=g),
+    ),
+    "stacked": (
+        lambda g: dist.all_gather_into_tensor(ones(g.size(), 4), ones(4), group=g),
+        lambda g: dist.all_gather_into_tensor(ones(g.size() * 4), ones(4), group=g),
+    ),
+    "output of a list": (
+        lambda g: dist.reduce_scatter(ones(2, 2), [ones(4) for _ in range(g.size())], group=g),
+        lambda g: dist.reduce_scatter(ones(4), [ones(4) for _ in range(g.size())], group=g),
+    ),
+    "stacked parts": (
+        lambda g: dist.reduce_scatter_tensor(ones(4), ones(g.size(), 4), group=g),
+        lambda g: dist.reduce_scatter_tensor(ones(4), ones(g.size() * 4), group=g),
+    ),
+    "output of an exchange": (
+        lambda g: dist.all_to_all_single(ones(g.size() * 2), ones(g.size(), 2), group=g),
+        lambda g: dist.all_to_all_single(ones(g.size(), 2), ones(g.size(), 2), group=g),
+    ),
 }
 
 

@@ -155,6 +155,8 @@ def _adapted(module: Any, name: str, folder: str, device: torch.device) -> Itera
             patch(module, "BACKEND", "nccl")
         if name == "test_barrier_timeout_global":  # it makes another world
             patch(module, "INIT_METHOD", f"file://{folder}/again")
+        for backends in ("PROFILING_SUPPORTED_BACKENDS", "SEND_RECV_PROFILING_SUPPORTED_BACKENDS"):
+            patch(module, backends, [*getattr(module, backends), "xla_cc"])
         patch(module.Barrier, "barrier_id", 0)  # files count it, and this folder has none yet
         # A type, which no mode sees called.
         patch(torch, "DoubleTensor", functools.partial(torch.empty, dtype=torch.double))

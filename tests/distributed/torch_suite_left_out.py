@@ -46,9 +46,6 @@ LEFT_OUT: dict[str, list[str]] = {
         "test_ddp_logging_data_cpu",
         "test_ddp_logging_data_gpu",
     ],
-    "Counts the profiler's events of the backend; xla_cc gives it none.": [
-        "test_ddp_profiling_torch_profiler",
-    ],
     "Compiles with Inductor, which has no XLA device: \"KeyError: 'xla'\".": [
         "test_ddp_compile_static_graph"
     ],

@@ -65,8 +65,10 @@ class XlaBackend final : public c10d::Backend {
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
  private:
-  // A call that begins here, as the ranks shall know it.
-  CallPtr Begin(std::string what, Timeout timeout, bool async) const;
+  // A call that begins here, and takes these tensors, as the ranks shall know it: "op(rest)".
+  // The profiler knows it by `event`, if that is another name.
+  CallPtr Begin(const char* op, const std::string& rest, const Tensors& inputs, Timeout timeout,
+                bool async, const char* event = nullptr) const;
   // Gives it to the transport, and keeps its Work while calls are coalesced.
   template <class Start>
   WorkPtr Issue(const CallPtr& call, bool collective, const Start& start);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 #include "torch_xla_cc/distributed/batch.h"
 
@@ -27,6 +28,7 @@ std::vector<int64_t> Numbers(const std::string& text) {
 }  // namespace
 
 void GroupCall::End(State end) {
+  if (end_event) std::exchange(end_event, nullptr)();
   ended_us = NowUs();
   state = end;
 }

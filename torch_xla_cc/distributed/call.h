@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -57,7 +58,9 @@ struct GroupCall {
   std::atomic<State> state{State::kIssued};
   std::atomic<int64_t> issued_us{0};
   std::atomic<int64_t> ended_us{0};
+  std::function<void()> end_event;  // of the profiler, if it runs
 
+  // Once.
   void End(State end);
 };
 using CallPtr = std::shared_ptr<GroupCall>;

@@ -55,12 +55,6 @@ void WriteParts(const Tensors& outputs, const at::Tensor& joined) {
   }
 }
 
-Tensors Flat(const std::vector<Tensors>& lists) {
-  Tensors all;
-  for (const Tensors& list : lists) all.insert(all.end(), list.begin(), list.end());
-  return all;
-}
-
 // The rows of each rank, so that forms of one call make one node.
 at::Tensor Rows(const at::Tensor& x) { return x.dim() == 0 ? x.reshape({1}) : x; }
 

@@ -52,6 +52,12 @@ bool AllAlike(const Tensors& tensors) {
                      [&](const at::Tensor& x) { return x.sizes() == tensors[0].sizes(); });
 }
 
+Tensors Flat(const std::vector<Tensors>& lists) {
+  Tensors all;
+  for (const Tensors& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
 std::vector<int64_t> Elements(const Tensors& tensors) {
   std::vector<int64_t> elements;
   for (const at::Tensor& x : tensors) elements.push_back(x.numel());

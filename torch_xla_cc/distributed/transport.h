@@ -26,6 +26,7 @@ std::string DtypeText(const at::Tensor& x);  // float32
 std::string ShapeText(const at::Tensor& x);  // float32[2,3]
 bool AllAlike(const Tensors& tensors);       // of one shape
 std::vector<int64_t> Elements(const Tensors& tensors);
+Tensors Flat(const std::vector<Tensors>& lists);  // all of all
 
 // Before a call that goes through the host, and not through XLA: counted, and as the policy has it.
 void ThroughHost(GroupCall& call, const std::string& why);
