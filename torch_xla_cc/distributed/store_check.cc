@@ -20,6 +20,10 @@ using Clock = std::chrono::steady_clock;
 constexpr Timeout kSlice{500};
 constexpr Timeout kFirstPause{20};
 constexpr const char* kBroken = "broken";
+constexpr const char* kLast = "last";  // of the calls that the group numbers
+constexpr const char* kNote = "note";  // of those of two ranks
+// How many calls a rank's part of them is kept at most: to delete it takes an answer of the store.
+constexpr uint64_t kKept = 32;
 
 std::vector<uint8_t> ToBytes(const std::string& text) { return {text.begin(), text.end()}; }
 std::string ToText(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
@@ -78,6 +82,10 @@ bool IsTimeout(const std::exception& error) {
          std::string(error.what()).find("imeout") != std::string::npos;
 }
 
+std::string KeyOf(const char* kind, int rank) {
+  return std::string(kind) + "/" + std::to_string(rank);
+}
+
 }  // namespace
 
 StoreCheck::StoreCheck(Group group, const StorePtr& store, CheckMode mode)
@@ -85,16 +93,20 @@ StoreCheck::StoreCheck(Group group, const StorePtr& store, CheckMode mode)
   store_.Connect()->set("process/" + std::to_string(group_.rank), ToBytes(ThisProcess()));
 }
 
-std::string StoreCheck::Key(uint64_t number, int rank) const {
-  return std::to_string(number) + "/" + std::to_string(rank);
+std::vector<std::string> StoreCheck::Keys(uint64_t number, const Said& said) const {
+  // Of one build on all ranks.
+  const size_t same =
+      std::hash<std::string>()(said.what + (mode_ == CheckMode::kFull ? said.site : ""));
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    keys.push_back(std::to_string(number) + "/" + std::to_string(rank) + "/" +
+                   std::to_string(same));
+  }
+  return keys;
 }
 
-bool StoreCheck::Has(const std::string& key) {
-  try {
-    return store_.Connect()->check({key});
-  } catch (const std::exception&) {
-    return false;  // the store is gone with its process
-  }
+StoreCheck::Bytes StoreCheck::Numbered(uint64_t number, const Said& said) {
+  return ToBytes(std::to_string(++order_) + "\n" + std::to_string(number) + "\n" + Encode(said));
 }
 
 std::string StoreCheck::Get(const std::string& key, const std::string& otherwise) {
@@ -118,15 +130,29 @@ std::vector<int> StoreCheck::Dead() {
   return dead;
 }
 
+StoreCheck::Last StoreCheck::Parsed(const std::string& numbered) {
+  std::istringstream text(numbered);
+  Last last;
+  if (!(text >> last.order >> last.number)) return {};
+  text.ignore();  // the end of the line
+  last.said = Decode(numbered.substr(text.tellg()));
+  return last;
+}
+
+StoreCheck::Last StoreCheck::LastOf(const char* kind, int rank) {
+  return Parsed(Get(KeyOf(kind, rank), ""));
+}
+
 std::string StoreCheck::LastCall(int rank) {
-  const std::string last = Get("last/" + std::to_string(rank), "");
-  if (last.empty()) return "made no call of this group";
-  const Said said = Decode(last);
-  return "last called " + said.what + " at " + said.site;
+  const Last numbered = LastOf(kLast, rank);
+  const Last other = LastOf(kNote, rank);
+  const Last& last = numbered.order > other.order ? numbered : other;
+  if (last.order == 0) return "made no call of this group";
+  return "last called " + last.said.what + " at " + last.said.site;
 }
 
 void StoreCheck::Note(const Said& said) {
-  store_.Connect()->set("last/" + std::to_string(group_.rank), ToBytes(Encode(said)));
+  store_.Connect()->set(KeyOf(kNote, group_.rank), Numbered(0, said));
 }
 
 void StoreCheck::Break(const std::string& why, bool timeout) {
@@ -160,8 +186,8 @@ void StoreCheck::ThrowMissing(const GroupCall& call, const Said& said,
   text += said.what + " at " + said.site;
   for (int rank = 0; rank < group_.size(); ++rank) {
     const bool died = std::find(dead.begin(), dead.end(), rank) != dead.end();
-    if (call.number > 0 && !died && Has(Key(call.number, rank))) continue;
     if (rank == group_.rank) continue;
+    if (call.number > 0 && !died && LastOf(kLast, rank).number >= call.number) continue;
     text += "; " + RankName(group_, rank) + (died ? " has died, and " : " has not come, and ") +
             LastCall(rank);
   }
@@ -171,32 +197,50 @@ void StoreCheck::ThrowMissing(const GroupCall& call, const Said& said,
 
 std::vector<Said> StoreCheck::Compare(const GroupCall& call, const Said& said) {
   if (group_.size() == 1 || (mode_ == CheckMode::kOff && !call.meets)) return {};
-  std::vector<Bytes> found;
+  const bool differs_by_rank = !said.sent.empty() || !said.ends.empty();
+  const std::vector<std::string> keys = Keys(call.number, said);
+  std::vector<Said> calls;
   try {
-    const Bytes own = ToBytes(Encode(said));
-    std::vector<std::string> keys;
-    for (int rank = 0; rank < group_.size(); ++rank) keys.push_back(Key(call.number, rank));
     const Connection store = store_.Connect();
-    store->set(Key(call.number, group_.rank), own);
-    store->set("last/" + std::to_string(group_.rank), own);
+    store->multiSet({keys[group_.rank], KeyOf(kLast, group_.rank)},
+                    {ToBytes(differs_by_rank ? Encode(said) : "1"), Numbered(call.number, said)});
     try {
-      found = store.Await(keys, std::min(call.timeout, kSlice));
+      store->wait(keys, std::min(call.timeout, kSlice));
     } catch (const std::exception& error) {
       if (!IsTimeout(error)) throw;
       AwaitKeys(keys, call, said);
-      found = store.Await(keys, kSlice);
+    }
+    if (differs_by_rank) {
+      for (const Bytes& bytes : store.Await(keys, kSlice)) calls.push_back(Decode(ToText(bytes)));
     }
   } catch (const c10::DistError& error) {  // not the slice: the store cannot be reached
     Explain(call, said, error.what(), -1);
   }
   if (to_delete_.empty()) Dead();  // reads who they are, while whoever keeps the store lives
-  to_delete_.push_back(Key(call.number, group_.rank));
-  std::vector<Said> calls;
-  for (const Bytes& bytes : found) calls.push_back(Decode(ToText(bytes)));
+  to_delete_.push_back(keys[group_.rank]);
+  if (differs_by_rank) ThrowIfTheyDiffer(calls);
+  return calls;
+}
+
+void StoreCheck::ThrowIfTheyDiffer(const std::vector<Said>& calls) {
   const std::string wrong = Mismatch(group_, calls, mode_ == CheckMode::kFull);
-  if (wrong.empty()) return calls;
+  if (wrong.empty()) return;
   Break(wrong, false);
   throw CollectiveMismatch(wrong);
+}
+
+std::vector<Said> StoreCheck::AllAt(uint64_t number) {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < group_.size(); ++rank) keys.push_back(KeyOf(kLast, rank));
+  const Connection store = store_.Connect();
+  if (!store->check(keys)) return {};
+  std::vector<Said> calls;
+  for (const Bytes& bytes : store.Await(keys, kSlice)) {
+    Last last = Parsed(ToText(bytes));
+    if (last.number != number) return {};
+    calls.push_back(std::move(last.said));
+  }
+  return calls;
 }
 
 // Asks, and does not wait in the store, which prints a warning each time that it waits in vain.
@@ -206,6 +250,7 @@ void StoreCheck::AwaitKeys(const std::vector<std::string>& keys, const GroupCall
   for (Timeout pause = kFirstPause; !store_.Connect()->check(keys);
        pause = std::min(2 * pause, kSlice)) {
     ThrowIfBroken();
+    if (const auto calls = AllAt(call.number); !calls.empty()) ThrowIfTheyDiffer(calls);
     const std::vector<int> dead = Dead();
     if (!dead.empty() || Clock::now() >= end) ThrowMissing(call, said, dead);
     std::this_thread::sleep_for(
@@ -214,7 +259,8 @@ void StoreCheck::AwaitKeys(const std::vector<std::string>& keys, const GroupCall
 }
 
 void StoreCheck::CleanUp() {
-  // All ranks have come to the last call, and so have read the one before.
+  // All ranks have come to the last call, and so have read those before. They take turns.
+  if (++cleaned_up_ % kKept != group_.rank % kKept) return;
   try {
     while (to_delete_.size() > 1) {
       store_.Connect()->deleteKey(to_delete_.front());

@@ -2,6 +2,7 @@
 // block on a call: what each is about to do, that it has failed, and that it is alive.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -20,7 +21,7 @@ class StoreCheck {
 
   // Waits until all ranks of the group have come to their call of that number, and compares. Throws
   // CollectiveMismatch or CollectiveTimeout, on all ranks. On one thread at a time. What each rank
-  // said, or nothing if there was no need to ask.
+  // said, if that is not the same for all: sizes, ends of messages.
   std::vector<Said> Compare(const GroupCall& call, const Said& said);
   // Forgets this rank's part of earlier calls, which all have read; takes a while.
   void CleanUp();
@@ -37,12 +38,24 @@ class StoreCheck {
 
  private:
   using Bytes = std::vector<uint8_t>;
+  // The last call of a rank, of those that the group numbers or of the others.
+  struct Last {
+    uint64_t order = 0;  // among both
+    uint64_t number = 0;
+    Said said;
+  };
 
-  std::string Key(uint64_t number, int rank) const;
-  bool Has(const std::string& key);
+  // Of each rank: it is there when the rank has come to that call, and says the same.
+  std::vector<std::string> Keys(uint64_t number, const Said& said) const;
+  Bytes Numbered(uint64_t number, const Said& said);
+  static Last Parsed(const std::string& numbered);
   // Until all of them are there; throws what has kept them away.
   void AwaitKeys(const std::vector<std::string>& keys, const GroupCall& call, const Said& said);
+  void ThrowIfTheyDiffer(const std::vector<Said>& calls);
+  // What all do, if all have come to that call.
+  std::vector<Said> AllAt(uint64_t number);
   std::string Get(const std::string& key, const std::string& otherwise);
+  Last LastOf(const char* kind, int rank);
   // The ranks of the group that are known to have died.
   std::vector<int> Dead();
   std::string LastCall(int rank);
@@ -53,6 +66,8 @@ class StoreCheck {
   CheckMode mode_;
   StorePart store_;
   std::vector<std::string> to_delete_;
+  uint64_t cleaned_up_ = 0;
+  std::atomic<uint64_t> order_{0};
   std::mutex mutex_;
   std::vector<std::string> processes_;  // by rank, once known
 };
