@@ -24,7 +24,7 @@ def _gloo(rank: int) -> Rows:
     import torch_xla
 
     rows = []
-    for mib, blocks in ((1, 40), (64, 7)):
+    for mib, blocks in ((1, 150), (64, 9)):
         elements = (mib << 20) // 4
         for op in ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast"):
             times: dict[str, list[float]] = {"cpu": [], "xla": []}
