@@ -22,6 +22,11 @@ def sum_of_ones(group=None):
     return x.tolist()
 
 
+def part():
+    """All have come this far: a world that ends where others still connect to it fails there."""
+    dist.all_reduce(torch.zeros(1))
+
+
 def restart(rank, world, where, /, **how):
     """A world made in that way, instead of the one that is there."""
     if dist.is_initialized():
@@ -84,6 +89,7 @@ def local_groups(rank):
     with torch_xla_cc.installed():
         dist.new_group([0, 1])  # so that the three are not in the same number of groups
         if rank not in members:
+            part()
             return None
         made = [
             dist.new_group(
@@ -94,6 +100,7 @@ def local_groups(rank):
             )
             for _ in range(2)
         ]
+        part()
         return [sum_of_ones(group) for group in made]
 
 
@@ -102,6 +109,7 @@ def subgroups(rank):
         dist.init_process_group("cpu:gloo,xla:xla_cc")
     group, groups = dist.new_subgroups(2)
     assert len(groups) == 2
+    part()
     return sum_of_ones(group), dist.get_process_group_ranks(group)
 
 
@@ -112,6 +120,7 @@ def split(rank):
     dist.new_group([1, 2])  # so that 3 and 1 are not in the same number of groups
     split_group = torch_xla_cc.distributed.split_group
     group = split_group(split_ranks=[[3, 1], [2]], timeout=timedelta(seconds=30))
+    part()
     if rank == 0:
         return group
     found = [dist.get_process_group_ranks(group), sum_of_ones(group)]
@@ -151,6 +160,7 @@ def wrong_splits(rank):
             torch_xla_cc.distributed.split_group(split_ranks=ranks)
         except ValueError as error:
             found.append(str(error))
+    part()
     return found
 
 
