@@ -121,6 +121,23 @@ def wrong(rank, name):
     return ""
 
 
+def after_an_error(rank):
+    """A batch whose second end is refused, on both ranks; then one that is right."""
+    _, device = start()
+    x, y = torch.full((3,), float(rank), device=device), torch.zeros(3, device=device)
+    send, receive = dist.P2POp(dist.isend, x, 1 - rank), dist.P2POp(dist.irecv, y, 1 - rank)
+    with in_graph():
+        try:
+            dist.batch_isend_irecv([send, dist.P2POp(dist.irecv, y, 1 - rank, tag=-1)])
+        except ValueError as error:
+            assert "tag = -1" in str(error)
+        else:
+            raise AssertionError("a tag of -1 was taken")
+        for work in dist.batch_isend_irecv([send, receive]):
+            work.wait()
+    return y.tolist()
+
+
 def in_a_subgroup(rank):
     """Others do not take part: pair by pair, also inside of in_graph()."""
     start()

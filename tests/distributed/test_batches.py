@@ -55,5 +55,10 @@ def test_what_does_not_fit(where, name, parts):
 
 
 @pytest.mark.parametrize("where", RUN)
+def test_after_an_error(where):
+    assert RUN[where](2, batches.after_an_error) == [[1.0] * 3, [0.0] * 3]
+
+
+@pytest.mark.parametrize("where", RUN)
 def test_in_a_subgroup(where):
     assert RUN[where](4, batches.in_a_subgroup) == [[], [2.0] * 3, [1.0] * 3, []]

@@ -36,12 +36,14 @@ def test_mismatch(where, field):
         check_after(state, 3)
 
 
-@pytest.mark.parametrize("where", RUN)
+@pytest.mark.parametrize("where", AS_TPU)
 def test_a_rank_does_not_come(where):
-    results = RUN[where](3, faults.missing, 1.0)
+    # A graph takes longer than a second to be compiled on a busy machine.
+    limit = 1.0 if where in RUN else 10.0
+    results = AS_TPU[where](3, faults.missing, limit)
     for rank, ((kind, message, took), calls, state) in enumerate(results):
         assert kind == "CollectiveTimeoutError", (rank, kind, message)
-        assert took < 1 + SLACK_S
+        assert took < limit + SLACK_S
         assert "rank 1 has not come" in message and "faults.py:" in message
         assert "last called all_reduce(float32[1], SUM)" in message or where == "threads"
         assert calls[0]["state"] == "failed" or rank == 1

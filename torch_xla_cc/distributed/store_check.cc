@@ -19,7 +19,9 @@ using Clock = std::chrono::steady_clock;
 // longer each time: all who wait ask one store.
 constexpr Timeout kSlice{500};
 constexpr Timeout kFirstPause{20};
+constexpr Timeout kAnswer{5000};  // how long to wait for what is there
 constexpr const char* kBroken = "broken";
+constexpr const char* kProcess = "process";
 constexpr const char* kLast = "last";  // of the calls that the group numbers
 constexpr const char* kNote = "note";  // of those of two ranks
 // How many calls a rank's part of them is kept at most: to delete it takes an answer of the store.
@@ -90,7 +92,7 @@ std::string KeyOf(const char* kind, int rank) {
 
 StoreCheck::StoreCheck(Group group, const StorePtr& store, CheckMode mode)
     : group_(std::move(group)), mode_(mode), store_(store) {
-  store_.Connect()->set("process/" + std::to_string(group_.rank), ToBytes(ThisProcess()));
+  store_.Connect()->set(KeyOf(kProcess, group_.rank), ToBytes(ThisProcess()));
 }
 
 std::vector<std::string> StoreCheck::Keys(uint64_t number, const Said& said) const {
@@ -112,7 +114,7 @@ StoreCheck::Bytes StoreCheck::Numbered(uint64_t number, const Said& said) {
 std::string StoreCheck::Get(const std::string& key, const std::string& otherwise) {
   try {
     const Connection store = store_.Connect();
-    if (store->check({key})) return ToText(store->get(key));
+    if (store->check({key})) return ToText(store.Await({key}, kAnswer)[0]);
   } catch (const std::exception&) {
   }
   return otherwise;
@@ -124,7 +126,7 @@ std::vector<int> StoreCheck::Dead() {
   std::vector<int> dead;
   for (int rank = 0; rank < group_.size(); ++rank) {
     std::string& process = processes_[rank];
-    if (process.empty()) process = Get("process/" + std::to_string(rank), "");
+    if (process.empty()) process = Get(KeyOf(kProcess, rank), "");
     if (!process.empty() && HasDied(process)) dead.push_back(rank);
   }
   return dead;
@@ -204,14 +206,16 @@ std::vector<Said> StoreCheck::Compare(const GroupCall& call, const Said& said) {
     const Connection store = store_.Connect();
     store->multiSet({keys[group_.rank], KeyOf(kLast, group_.rank)},
                     {ToBytes(differs_by_rank ? Encode(said) : "1"), Numbered(call.number, said)});
+    const auto await = [&](Timeout limit) {
+      if (!differs_by_rank) return store->wait(keys, limit);
+      for (const Bytes& bytes : store.Await(keys, limit)) calls.push_back(Decode(ToText(bytes)));
+    };
     try {
-      store->wait(keys, std::min(call.timeout, kSlice));
+      await(std::min(call.timeout, kSlice));
     } catch (const std::exception& error) {
       if (!IsTimeout(error)) throw;
-      AwaitKeys(keys, call, said);
-    }
-    if (differs_by_rank) {
-      for (const Bytes& bytes : store.Await(keys, kSlice)) calls.push_back(Decode(ToText(bytes)));
+      AwaitLonger(keys, call, said);
+      await(kSlice);
     }
   } catch (const c10::DistError& error) {  // not the slice: the store cannot be reached
     Explain(call, said, error.what(), -1);
@@ -243,6 +247,18 @@ std::vector<Said> StoreCheck::AllAt(uint64_t number) {
   return calls;
 }
 
+void StoreCheck::AwaitLonger(const std::vector<std::string>& keys, const GroupCall& call,
+                             const Said& said) {
+  try {
+    AwaitKeys(keys, call, said);
+    ThrowIfBroken();  // by a rank that has given up just before the last one came
+  } catch (const std::exception&) {
+    // Or a rank that comes later would find that all are there, and begin alone.
+    Delete(keys[group_.rank]);
+    throw;
+  }
+}
+
 // Asks, and does not wait in the store, which prints a warning each time that it waits in vain.
 void StoreCheck::AwaitKeys(const std::vector<std::string>& keys, const GroupCall& call,
                            const Said& said) {
@@ -258,17 +274,20 @@ void StoreCheck::AwaitKeys(const std::vector<std::string>& keys, const GroupCall
   }
 }
 
+bool StoreCheck::Delete(const std::string& key) {
+  try {
+    store_.Connect()->deleteKey(key);
+    return true;
+  } catch (const std::exception&) {
+    return false;  // some stores cannot; the next call says if the store is gone
+  }
+}
+
 void StoreCheck::CleanUp() {
   // All ranks have come to the last call, and so have read those before. They take turns.
   if (++cleaned_up_ % kKept != group_.rank % kKept) return;
-  try {
-    while (to_delete_.size() > 1) {
-      store_.Connect()->deleteKey(to_delete_.front());
-      to_delete_.erase(to_delete_.begin());
-    }
-  } catch (const std::exception&) {
-    to_delete_.clear();  // FileStore may not; the next call says if the store is gone
-  }
+  while (to_delete_.size() > 1 && Delete(to_delete_.front())) to_delete_.erase(to_delete_.begin());
+  if (to_delete_.size() > 1) to_delete_.clear();
 }
 
 void StoreCheck::Explain(const GroupCall& call, const Said& said, const std::string& error,

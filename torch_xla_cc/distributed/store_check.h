@@ -49,11 +49,13 @@ class StoreCheck {
   std::vector<std::string> Keys(uint64_t number, const Said& said) const;
   Bytes Numbered(uint64_t number, const Said& said);
   static Last Parsed(const std::string& numbered);
-  // Until all of them are there; throws what has kept them away.
+  // Until all of them are there; throws what has kept them away, and then takes back its own.
+  void AwaitLonger(const std::vector<std::string>& keys, const GroupCall& call, const Said& said);
   void AwaitKeys(const std::vector<std::string>& keys, const GroupCall& call, const Said& said);
   void ThrowIfTheyDiffer(const std::vector<Said>& calls);
   // What all do, if all have come to that call.
   std::vector<Said> AllAt(uint64_t number);
+  bool Delete(const std::string& key);
   std::string Get(const std::string& key, const std::string& otherwise);
   Last LastOf(const char* kind, int rank);
   // The ranks of the group that are known to have died.

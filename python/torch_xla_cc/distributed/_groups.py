@@ -16,10 +16,10 @@ from torch.distributed import distributed_c10d as c10d
 _split_group = c10d.split_group
 _monitored_barrier = c10d.monitored_barrier
 
-
 # Of each world of this process: how often a name was made for these ranks.
-_named: weakref.WeakKeyDictionary[dist.ProcessGroup, collections.Counter[str]]
-_named = weakref.WeakKeyDictionary()
+_named: weakref.WeakKeyDictionary[dist.ProcessGroup, collections.Counter[str]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def _hash_ranks_to_str(ranks: list[int]) -> str:
@@ -84,7 +84,7 @@ def split_group(
         c10d._world.pg_map[c10d._get_default_group()][1],
         _hash_ranks_to_str(members),
         backend_options=pg_options,
-        timeout=timeout or c10d._get_default_timeout(backend),
+        timeout=c10d._get_default_timeout(backend) if timeout is None else timeout,
         group_desc=group_desc,
     )
     c10d._world.pg_group_ranks[made] = {rank: index for index, rank in enumerate(members)}
