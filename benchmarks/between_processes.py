@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
+from typing import Any
 
 import four_processes
 from four_processes import PROCESSES, Rows, together
@@ -17,46 +18,9 @@ CHECKS = ("off", "fingerprint", "full")
 CALLS = 10  # in a block of check_cost
 
 
-def _gloo(rank: int) -> Rows:
-    """Blocks on XLA tensors and on CPU tensors take turns."""
-    import torch
+def _groups() -> dict[str, Any]:
+    """One for each value of TORCH_XLA_CC_CHECK, which a group reads when it is made."""
     import torch.distributed as dist
-    import torch_xla
-
-    rows = []
-    for mib, blocks in ((1, 150), (64, 9)):
-        elements = (mib << 20) // 4
-        for op in ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast"):
-            times: dict[str, list[float]] = {"cpu": [], "xla": []}
-            tensors = {}
-            for device in ("cpu", torch_xla.device()):
-                x = torch.ones(elements, device=device)
-                tensors[str(device)[:3]] = (x, torch.zeros(elements * PROCESSES, device=device))
-            torch_xla.sync(wait=True)
-            for _ in range(blocks):
-                for side, (x, whole) in tensors.items():
-                    together()
-                    start = time.perf_counter()
-                    if op == "all_reduce":
-                        dist.all_reduce(x)
-                    elif op == "broadcast":
-                        dist.broadcast(x, 0)
-                    elif op == "all_gather_into_tensor":
-                        dist.all_gather_into_tensor(whole, x)
-                    else:
-                        dist.reduce_scatter_tensor(x, whole)
-                    torch_xla.sync(wait=True)
-                    times[side].append(time.perf_counter() - start)
-            ours, gloo = (statistics.median(times[side][2:]) * 1e3 for side in ("xla", "cpu"))
-            rows.append((op, f"{mib} MiB", f"{ours:.2f}", f"{gloo:.2f}", f"{ours / gloo:.2f}"))
-    return rows
-
-
-def _checks(rank: int) -> Rows:
-    """A group reads the variable when it is made; so there is one for each value."""
-    import torch
-    import torch.distributed as dist
-    import torch_xla
 
     before = os.environ.get("TORCH_XLA_CC_CHECK")
     groups = {}
@@ -67,6 +31,61 @@ def _checks(rank: int) -> Rows:
         del os.environ["TORCH_XLA_CC_CHECK"]
     else:
         os.environ["TORCH_XLA_CC_CHECK"] = before
+    return groups
+
+
+def _gloo(rank: int) -> Rows:
+    """Blocks on XLA tensors, compared and not, and on CPU tensors take turns."""
+    import torch
+    import torch.distributed as dist
+    import torch_xla
+
+    groups = _groups()
+    sides = {
+        "ours": (torch_xla.device(), groups["fingerprint"]),
+        "not compared": (torch_xla.device(), groups["off"]),
+        "gloo": (torch.device("cpu"), groups["off"]),
+    }
+    rows = []
+    for mib, blocks in ((1, 150), (64, 9)):
+        elements = (mib << 20) // 4
+        for op in ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast"):
+            times: dict[str, list[float]] = {side: [] for side in sides}
+            tensors = {
+                device: (
+                    torch.ones(elements, device=device),
+                    torch.zeros(elements * PROCESSES, device=device),
+                )
+                for device, _ in sides.values()
+            }
+            torch_xla.sync(wait=True)
+            for _ in range(blocks):
+                for side, (device, group) in sides.items():
+                    x, whole = tensors[device]
+                    together()
+                    start = time.perf_counter()
+                    if op == "all_reduce":
+                        dist.all_reduce(x, group=group)
+                    elif op == "broadcast":
+                        dist.broadcast(x, 0, group=group)
+                    elif op == "all_gather_into_tensor":
+                        dist.all_gather_into_tensor(whole, x, group=group)
+                    else:
+                        dist.reduce_scatter_tensor(x, whole, group=group)
+                    torch_xla.sync(wait=True)
+                    times[side].append(time.perf_counter() - start)
+            costs = [statistics.median(times[side][2:]) * 1e3 for side in sides]
+            ratios = [cost / costs[-1] for cost in costs[:-1]]
+            rows.append((op, f"{mib} MiB", *(f"{n:.2f}" for n in (*costs, *ratios))))
+    return rows
+
+
+def _checks(rank: int) -> Rows:
+    import torch
+    import torch.distributed as dist
+    import torch_xla
+
+    groups = _groups()
     rows = []
     for kib, blocks in ((4, 60), (1024, 40)):
         x = torch.zeros(kib * 256, device=torch_xla.device())
@@ -88,7 +107,7 @@ def _checks(rank: int) -> Rows:
 
 
 def against_gloo() -> Rows:
-    """Rows: op, size a rank, ms ours, ms gloo, ratio."""
+    """Rows: op, size a rank, ms of ours, of ours not compared, of gloo; ratios of those to gloo."""
     return four_processes.run("between_processes", "_gloo")
 
 

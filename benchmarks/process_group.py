@@ -4,7 +4,8 @@ torch_xla's backend and ours cannot be in one process, since both are the
 kernels of c10d on XLA devices: processes of the two alternate, and the figure is the ratio of the
 medians. A group of one rank has nobody to meet, and ours then makes no node; so there is a column
 of what a call costs that has seven others to meet: it is traced, for a TPU, with its check between
-ranks, and not run.
+ranks, and not run. "Nothing" is PyTorch's backend "fake", in C++, on CPU tensors: what the way
+through torch.distributed costs alone.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def _cost(call: Callable[[], Any]) -> float:
 
 
 def one_side(side: str) -> dict[str, float]:
-    """us a call, of "ours", "ours of eight" or "torch_xla"."""
+    """us a call, of "ours", "ours of eight", "torch_xla" or "nothing"."""
     import torch
     import torch.distributed as dist
     import torch_xla
@@ -62,6 +63,11 @@ def one_side(side: str) -> dict[str, float]:
         import torch_xla.distributed.xla_backend
 
         dist.init_process_group("xla", init_method="xla://")
+    elif side == "nothing":
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
+        return {name: _cost(call) for name, call in _calls(dist, torch.zeros(ELEMENTS), 1).items()}
     else:
         import torch_xla_cc.distributed
 
@@ -127,17 +133,17 @@ def _process(code: str) -> Any:
 
 
 def host_cost() -> list[tuple[str, ...]]:
-    """Rows: op, us ours, us ours of eight ranks, us torch_xla, ratio of each of ours to it."""
-    sides = ("ours", "ours of eight", "torch_xla")
+    """Rows: op, us of ours, of eight ranks, of nothing, of torch_xla; ratios of those to the last."""
+    sides = ("ours", "ours of eight", "nothing", "torch_xla")
     found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
     for _ in range(TURNS):
         for side in sides:
             found[side].append(_process(f"b.one_side({side!r})"))
     rows = []
     for op in found["ours"][0]:
-        ours, eight, stock = (statistics.median(r[op] for r in found[side]) for side in sides)
-        costs = [f"{ours:.1f}", f"{eight:.1f}", f"{stock:.1f}"]
-        rows.append((op, *costs, f"{ours / stock:.2f}", f"{eight / stock:.2f}"))
+        costs = [statistics.median(r[op] for r in found[side]) for side in sides]
+        ratios = [cost / costs[-1] for cost in costs[:-1]]
+        rows.append((op, *(f"{cost:.1f}" for cost in costs), *(f"{r:.2f}" for r in ratios)))
     return rows
 
 

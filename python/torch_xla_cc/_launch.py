@@ -39,10 +39,13 @@ class _Stopped(BaseException):
 class _Rank:
     """A rank's thread and what came of it."""
 
-    def __init__(self, rank: int, fn: Callable[..., Any], args: Sequence[Any]) -> None:
+    def __init__(
+        self, rank: int, fn: Callable[..., Any], args: Sequence[Any], end: threading.Barrier
+    ) -> None:
         self.rank = rank
         self.result: Any = None
         self.error: BaseException | None = None
+        self._end = end
         self._fallback = _C.thread_fallback()  # of the thread that launches
         self.thread = threading.Thread(
             target=self._run, args=(fn, args), name=f"rank {rank}", daemon=True
@@ -54,11 +57,15 @@ class _Rank:
             _C.set_thread_fallback(self._fallback)
             with _thread_worlds.as_rank(self.rank):
                 self.result = fn(self.rank, *args)
-            # What is still pending runs now: peers may wait for this rank's part of it.
-            torch_xla.sync()
-            _C.ranks_finish(self.rank)
+                # What is still pending runs now: peers may wait for this rank's part of it.
+                torch_xla.sync()
+                _C.ranks_finish(self.rank)
+                # A world that ends while another rank connects to it would fail that rank.
+                with contextlib.suppress(threading.BrokenBarrierError):
+                    self._end.wait(_GRACE_S)
         except BaseException as error:  # every failure of a rank is reported by the launcher
             self.error = error
+            self._end.abort()
             _C.ranks_fail(self.rank, _cause(self.rank, error))
 
     def stop(self) -> None:
@@ -208,7 +215,8 @@ def _launch_threads(
     if timeout_s is None:
         timeout_s = float(os.environ.get("TORCH_XLA_CC_TIMEOUT_S", _DEFAULT_TIMEOUT_S))
     count = _prepare_cpu(nprocs)
-    ranks = [_Rank(rank, fn, args) for rank in range(count)]
+    end = threading.Barrier(count)
+    ranks = [_Rank(rank, fn, args, end) for rank in range(count)]
     with _world(count, timeout_s):
         for rank in ranks:
             rank.thread.start()

@@ -243,14 +243,15 @@ def coalesced(rank, device):
 
 def asynchronous(rank, device):
     x = values(rank, (64,), torch.float32, device)
+    y = x.clone()  # gloo carries out two calls at a time: the one would write what the other reads
     outputs = [torch.zeros_like(x) for _ in range(dist.get_world_size())]
-    works = [dist.all_gather(outputs, x, async_op=True), dist.all_reduce(x, async_op=True)]
+    works = [dist.all_gather(outputs, x, async_op=True), dist.all_reduce(y, async_op=True)]
     works[0].wait()
     value = works[1].get_future().wait()
     works[1].wait()
     assert all(work.is_completed() and work.is_success() for work in works)
     assert len(value) == 1
-    return [x.cpu(), *(output.cpu() for output in outputs)]
+    return [y.cpu(), *(output.cpu() for output in outputs)]
 
 
 def scaled(rank, device, kind="AVG"):

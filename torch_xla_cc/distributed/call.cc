@@ -79,6 +79,13 @@ Said Decode(const std::string& text) {
   return said;
 }
 
+bool Group::IsWorld() const {
+  for (int64_t i = 0; i < size(); ++i) {
+    if (members[i] != i) return false;
+  }
+  return size() == world_size;
+}
+
 std::string RankName(const Group& group, int rank) {
   return "rank " + std::to_string(group.members[rank]);
 }

@@ -24,6 +24,7 @@ struct Group {
   int rank = 0;  // of this process or thread, in the group
   int size() const { return static_cast<int>(members.size()); }
   int64_t own() const { return members[rank]; }  // in the world
+  bool IsWorld() const;                          // in its order
 };
 
 // One end of a message in a batch of sends and receives.

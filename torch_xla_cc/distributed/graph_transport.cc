@@ -22,6 +22,7 @@ namespace {
 // Other ranks of the world are in groups of the same size where that comes out even: they do not
 // take part, and compilers take such groups.
 Groups GroupsFor(const Group& group) {
+  if (group.IsWorld()) return Groups();
   const Groups own({group.members});
   return own.Completed(group.world_size).value_or(own);
 }

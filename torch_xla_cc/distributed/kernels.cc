@@ -265,16 +265,6 @@ WorkPtr RecvAnySource(at::TensorList tensors, const GroupPtr& group, int64_t tag
   KERNEL("recv_", Recv)                                              \
   KERNEL("recv_any_source_", RecvAnySource)
 
-// f(tensor) for each tensor in a value, in lists and lists of lists too.
-template <class Function>
-void EachTensor(const c10::IValue& value, const Function& f) {
-  if (value.isTensor()) {
-    f(value.toTensor());
-  } else if (value.isList()) {
-    for (const c10::IValue& item : value.toListRef()) EachTensor(item, f);
-  }
-}
-
 c10::IValue Unwrapped(const c10::IValue& value) {
   if (value.isTensor()) {
     const at::Tensor& x = value.toTensor();
@@ -291,16 +281,13 @@ c10::IValue Unwrapped(const c10::IValue& value) {
 // XLA tensors are wrapped, so that writing to one that is a view is seen by its base. The writing
 // is done by the kernel, in operations that know of this; so it gets them as they are. What is
 // wrapped on other devices goes on without its wrapping, as without this kernel.
-void Functionalized(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
-  const size_t count = op.schema().arguments().size();
-  bool ours = false;
-  for (const c10::IValue& value : torch::jit::last(*stack, count)) {
-    EachTensor(value, [&](const at::Tensor& x) { ours = ours || x.device().type() == at::kXLA; });
-  }
-  if (ours) {
+void Functionalized(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                    torch::jit::Stack* stack) {
+  if (keys.has_backend(c10::BackendComponent::XLABit)) {
     op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::XLA), stack);
     return;
   }
+  const size_t count = op.schema().arguments().size();
   for (size_t i = stack->size() - count; i < stack->size(); ++i) {
     (*stack)[i] = Unwrapped((*stack)[i]);
   }

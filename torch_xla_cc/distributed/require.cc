@@ -12,8 +12,16 @@ void Wrong(const std::string& label, const std::string& op, const std::string& a
   throw BadValue(Refuse({label, op, argument, value, required, remedy}).message());
 }
 
+namespace {
+
+bool IsOurs(const at::Tensor& x) {
+  return x.defined() && x.device().type() == at::kXLA && x.layout() == at::kStrided;
+}
+
+}  // namespace
+
 void RequireOurs(const char* op, const std::string& argument, const at::Tensor& x) {
-  if (x.defined() && x.device().type() == at::kXLA && x.layout() == at::kStrided) return;
+  if (IsOurs(x)) return;
   Wrong("D1", op, argument, x.defined() ? ShapeText(x) + " on " + x.device().str() : "undefined",
         "a dense tensor on an XLA device", "Move it: tensor.to(torch_xla.device())");
 }
@@ -21,7 +29,7 @@ void RequireOurs(const char* op, const std::string& argument, const at::Tensor& 
 void RequireOurs(const char* op, const std::string& argument, const Tensors& xs) {
   if (xs.empty()) Wrong("D1", op, argument, "[]", "a list of tensors", "Pass at least one");
   for (size_t i = 0; i < xs.size(); ++i) {
-    RequireOurs(op, argument + "[" + std::to_string(i) + "]", xs[i]);
+    if (!IsOurs(xs[i])) RequireOurs(op, argument + "[" + std::to_string(i) + "]", xs[i]);
   }
 }
 
@@ -109,7 +117,9 @@ void RequireWhole(const char* op, const char* argument, const Tensors& wholes, c
   RequireCount(op, argument, wholes.size(), parts.size(), "part");
   for (size_t i = 0; i < wholes.size(); ++i) {
     RequireType(op, argument, wholes[i], parts[i]);
-    RequireElements(op, argument, wholes[i], parts[i].numel() * size,
+    const int64_t elements = parts[i].numel() * size;
+    if (wholes[i].numel() == elements) continue;
+    RequireElements(op, argument, wholes[i], elements,
                     std::to_string(size) + " times those of a rank's part");
   }
 }
