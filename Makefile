@@ -10,7 +10,7 @@ BAZEL ?= bazel-4
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup packages packages-build packages-check build demo test bench golden support \
+.PHONY: help setup packages packages-build packages-check build demo test bench fuzz golden support \
   clean lint lint-cpp lint-python lint-shell format
 
 override VENV := $(abspath $(VENV))
@@ -83,6 +83,9 @@ bench: build ## Run the benchmarks
 	$(RUN) benchmarks/run.py
 
 # Tests write the golden files instead of comparing, outside Bazel's sandbox, into this tree.
+fuzz: build ## Read 100,000 cases of each kind of HLO that is none
+	TORCH_XLA_CC_FUZZ=100000 $(RUN) -m pytest --timeout 0 tests/python/test_hlo_fuzz.py
+
 golden: packages-check ## Rewrite tests/golden from what the lowerings emit now
 	$(BAZEL) test --strategy=TestRunner=local --nocache_test_results \
 	  --test_env=UPDATE_GOLDEN=1 --test_env=BUILD_WORKSPACE_DIRECTORY=$(CURDIR) //tests/lowering:all

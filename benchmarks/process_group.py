@@ -133,7 +133,7 @@ def _process(code: str) -> Any:
 
 
 def host_cost() -> list[tuple[str, ...]]:
-    """Rows: op, us of ours, of eight ranks, of nothing, of torch_xla; ratios of those to the last."""
+    """Rows: op, us of ours, of eight ranks, of nothing, of torch_xla; ratios to the last."""
     sides = ("ours", "ours of eight", "nothing", "torch_xla")
     found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
     for _ in range(TURNS):

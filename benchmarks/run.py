@@ -146,12 +146,12 @@ NOTES = """
   run.
 - Chunks of one buffer are written, or read, as that buffer: "ratio, chunks to tensor" is the cost
   of seeing that they are. Tensors apart are copied to or from what the collective has.
-- "Nothing" is PyTorch's backend "fake" on CPU tensors, which carries nothing out: what the way through
-  torch.distributed costs alone. The aim for the host cost of a call on one device is 0.6 of
-  torch_xla's. Rows above it miss it; where "nothing" is near it, no backend can meet it.
-- The aim against gloo on CPU tensors is 1.3, for what carries the bytes: "not compared". A broadcast
-  of gloo's returns on the root before the others have it. Ranks that compare their calls first wait
-  for the last to come, and that is most of what it costs.
+- "Nothing" is PyTorch's backend "fake" on CPU tensors, which carries nothing out: what the way
+  through torch.distributed costs alone. The aim for the host cost of a call on one device is 0.6 of
+  torch_xla's. Rows above it miss it; where "nothing" is above it, no backend can meet it.
+- The aim against gloo on CPU tensors is 1.3. A broadcast of gloo's returns on the root before the
+  others have it. Ranks that compare their calls first wait for the last to come, and that is most
+  of what comparing costs.
 - Comparing calls between processes is a message to the store of the group, and one answer when all
   ranks have come. "full" sends no more than "fingerprint", and compares file and line too.
 - collective_permute, all_to_all, send and recv are decompositions on CPU threads: all_gathers, of

@@ -29,6 +29,7 @@ for purpose in "$@"; do
       need bazel-bootstrap command -v bazel-4
       need libgtest-dev test -e /usr/include/gtest/gtest.h
       need shellcheck command -v shellcheck
+      need chromium command -v chromium
       ;;
     *)
       echo "$0: no such purpose: $purpose" >&2

@@ -124,7 +124,7 @@ void BindRanks(py::module_& m) {
     // Kept for good: kernels on other threads may still be in it when the door closes.
     auto* function = new py::function(std::move(before_read));
     OpenDoor([function](int64_t rank) {
-      if (!Ranks::Get().HasPending(rank)) return;
+      if (!ThreadTarget() && !Ranks::Get().HasPending(rank)) return;
       const py::gil_scoped_acquire locked;
       (*function)(rank);
     });

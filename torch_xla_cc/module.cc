@@ -182,6 +182,7 @@ void BindLowering(py::module_& m) {
   });
   m.def("forget_running_target", [] { SetRunningTarget(std::nullopt); });
   m.def("set_debug", &SetDebug);
+  m.def("debug", &Debug);
   m.def("set_folders", &SetFolders);
   m.def("set_python_functions", [](py::object computation_from_module, py::object user_computation,
                                    py::object running_target, py::object first_token,

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import os as _os
 from pathlib import Path as _Path
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 from torch_xla_cc import _versions
 
@@ -42,6 +44,9 @@ from torch_xla_cc._recording import Call, record
 from torch_xla_cc._targets import lowering_for
 from torch_xla_cc._versions import UnsupportedVersion
 
+if _TYPE_CHECKING:
+    from torch_xla_cc._inspect.api import assert_lowers_to, assert_no_copy, inspect
+
 _C.set_folders(
     f"{_Path(__file__).parent}/", [f"{_Path(m.__file__ or '').parent}/" for m in (torch, torch_xla)]
 )
@@ -68,6 +73,18 @@ def set_debug(on: bool) -> None:
 
 set_debug(_os.environ.get("TORCH_XLA_CC_DEBUG", "0") == "1")
 
+_INSPECTION = ("assert_lowers_to", "assert_no_copy", "inspect")
+
+
+def __getattr__(name: str) -> _Any:  # noqa: ANN401 (functions of several types)
+    """Those of inspection, when they are asked for: they need packages that training does not."""
+    if name not in _INSPECTION:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from torch_xla_cc._inspect import api
+
+    return getattr(api, name)
+
+
 __all__ = [
     "Call",
     "Channel",
@@ -78,8 +95,11 @@ __all__ = [
     "RankFailed",
     "RanksDisagree",
     "UnsupportedVersion",
+    "assert_lowers_to",
+    "assert_no_copy",
     "capabilities",
     "fallback",
+    "inspect",
     "install",
     "installed",
     "launch",

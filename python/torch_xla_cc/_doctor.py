@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 from torch_xla_cc import _versions
 
-AHEAD_OF_TIME = "pip install 'torch_xla_cc[aot]'"
-
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
@@ -65,14 +63,36 @@ def _runtime() -> Iterator[Finding]:
 
 def _ahead_of_time() -> Iterator[Finding]:
     """What compiling for devices that are not here takes. Not having it is no fault."""
-    for package in ("libtpu", "jaxlib", "google.protobuf"):
+    for package, name, extra in (
+        ("libtpu", "libtpu", "aot"),
+        ("jaxlib", "jaxlib", "aot"),
+        ("google.protobuf", "protobuf", "aot"),
+        ("jax_plugins.xla_cuda12", "jax-cuda12-pjrt", "aot-gpu"),
+    ):
         try:
             there = importlib.util.find_spec(package) is not None
         except ModuleNotFoundError:
             there = False
-        version = _versions.installed(package.rpartition(".")[2]) if there else None
-        found = version or f"missing: only for compiling ahead of time; {AHEAD_OF_TIME}"
-        yield Finding(package.rpartition(".")[2], found)
+        version = _versions.installed(name) if there else None
+        remedy = f"pip install 'torch_xla_cc[{extra}]'"
+        yield Finding(name, version or f"missing: only for inspection and compiling; {remedy}")
+
+
+def _fallbacks() -> Iterator[Finding]:
+    """What is no native instruction on this kind of device, for float32 and groups of the world."""
+    try:
+        from torch_xla_cc.capabilities import _grid, explain
+    except ImportError:
+        return  # said already
+    kind = os.environ.get("PJRT_DEVICE", "CPU").lower()
+    whys = {}
+    for op in _grid.OPS:
+        found = explain(op, kind)
+        if found.rule != "native":
+            whys[op] = found.why
+    yield Finding("native here", ", ".join(op for op in _grid.OPS if op not in whys) or "nothing")
+    for op, why in whys.items():
+        yield Finding("falls back here", f"{op}: {why}")
 
 
 def findings() -> Iterator[Finding]:
@@ -82,3 +102,4 @@ def findings() -> Iterator[Finding]:
     yield from _extension()
     yield from _runtime()
     yield from _ahead_of_time()
+    yield from _fallbacks()

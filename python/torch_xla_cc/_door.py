@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,9 +32,22 @@ _READERS = (
     "_on_ready_callback",
 )
 
+
+class _Thread(threading.local):
+    """What holds for one thread."""
+
+    refuses: str = ""  # why nothing may run
+
+
+_thread = _Thread()
 _originals: dict[str, Callable[..., Any]] = {}
 # What torch.compile has captured, by its hash. Kept for good, as what it has compiled is.
 _programs: dict[bytes, _C.Program] = {}
+
+
+def _refuse_if_asked() -> None:
+    if _thread.refuses:
+        raise RuntimeError(_thread.refuses)
 
 
 def _rank_of(device: str) -> int:
@@ -95,6 +109,7 @@ def _step_marker(
     device: str = "", devices: list[str] | None = None, wait: bool = True, reset_scope: bool = True
 ) -> None:
     """`_XLAC._xla_step_marker`, after meeting the other ranks. Raises RanksDisagree."""
+    _refuse_if_asked()
     rank = _rank_of(device)
     run = functools.partial(
         _originals["_xla_step_marker"],
@@ -118,13 +133,15 @@ def _before_read(rank: int) -> None:
     Reading runs the part of the graph that the tensor needs, and the rest of it again later: the
     collectives in both would happen twice on this rank and once on the others.
     """
+    _refuse_if_asked()
+    if not _C.ranks_pending(rank):
+        return
     _step_marker(f"xla:{rank}", wait=False, reset_scope=False)
 
 
 def run_pending(rank: int) -> None:
     """Run what is pending on a rank if there are collectives in it, before it waits for others."""
-    if _C.ranks_pending(rank):
-        _before_read(rank)
+    _before_read(rank)
 
 
 def run_graph(rank: int) -> None:
@@ -150,6 +167,7 @@ def _warm_up_cache(tensors: list[torch.Tensor], devices: list[str]) -> None:
 
 def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tensor]:
     """`_XLAC._run_cached_graph`, after meeting the other ranks as a step does."""
+    _refuse_if_asked()
     rank = _rank_of("")
     for x in inputs:
         if isinstance(x, torch.Tensor) and x.device.index != rank:
@@ -183,6 +201,7 @@ def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tens
 
 def _reader(name: str) -> Callable[..., Any]:
     def read(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (passed through)
+        _refuse_if_asked()
         run_pending(_rank_of(""))
         return _originals[name](*args, **kwargs)
 
@@ -220,6 +239,22 @@ def close_door() -> None:
     for name, function in _originals.items():
         setattr(XLAC, name, function)
     _originals.clear()
+
+
+@contextlib.contextmanager
+def nothing_runs(why: str) -> Iterator[None]:
+    """Whatever would run a graph on this thread, or read of it, raises RuntimeError(why)."""
+    opens = not _originals  # no launch is running
+    if opens:
+        open_door()
+    before = _thread.refuses
+    _thread.refuses = why
+    try:
+        yield
+    finally:
+        _thread.refuses = before
+        if opens:
+            close_door()
 
 
 def default_rank() -> int:

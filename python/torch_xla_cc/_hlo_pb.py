@@ -17,6 +17,7 @@ try:
         descriptor_pool,
         message_factory,
     )
+    from google.protobuf.message import DecodeError as DecodeError  # type: ignore[import-untyped,unused-ignore]
 except ImportError as missing:
     raise ImportError(
         "torch_xla_cc reads and writes HLO in Python with the package protobuf, which is not "

@@ -137,7 +137,7 @@ BLOCK = re.compile(
 )
 
 
-WITH_EXAMPLES = ("README.md", "docs/guide.md", "docs/distributed.md")
+WITH_EXAMPLES = ("README.md", "docs/guide.md", "docs/distributed.md", "docs/inspect.md")
 
 
 def examples() -> list[Example]:

@@ -2,7 +2,7 @@
 
 from .compiler import compile_hlo, compile_many
 from .errors import CompilerCrashed, CompilerError, CompilerMissing, CompilerTimeout
-from .program import CompiledProgram, Instruction
+from .program import CompiledProgram
 from .query import collectives, elementwise_before
 from .target import Target, parse_target
 
@@ -12,7 +12,6 @@ __all__ = [
     "CompilerError",
     "CompilerMissing",
     "CompilerTimeout",
-    "Instruction",
     "Target",
     "collectives",
     "compile_hlo",

@@ -1,0 +1,1 @@
+"""HLO programs: read, and asked about their collectives."""

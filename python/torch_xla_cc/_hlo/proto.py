@@ -1,0 +1,102 @@
+"""HLO in XLA's interchange format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .. import _hlo_pb
+from .attributes import iota_groups, pairs
+from .instruction import NOWHERE, Groups, Instruction, Source
+from .opcodes import WRAPPERS, is_collective
+from .text import Computation, Header
+
+_SEND_PAIRS = "_xla_send_recv_source_target_pairs"
+
+
+def header(module: _hlo_pb.Message) -> Header:
+    """What stands before the computations. The counts of devices are not in a HloModuleProto."""
+    return Header(name=module.name)
+
+
+def computations(module: _hlo_pb.Message) -> Iterator[Computation]:
+    """Those of a HloModuleProto, callees before their callers. ValueError if it is malformed."""
+    names = {computation.id: computation.name for computation in module.computations}
+    for proto in module.computations:
+        is_entry = proto.id == module.entry_computation_id
+        computation = Computation(proto.name, is_entry)
+        by_id: dict[int, Instruction] = {}
+        for one in proto.instructions:
+            try:
+                by_id[one.id] = _instruction(one, computation, by_id, names)
+            except KeyError as missing:
+                raise ValueError(
+                    f"instruction {one.name!r} of computation {proto.name!r} names {missing}, "
+                    "which is not in the module before it"
+                ) from None
+        computation.instructions.extend(by_id.values())
+        yield computation
+
+
+def _instruction(
+    proto: _hlo_pb.Message,
+    computation: Computation,
+    by_id: dict[int, Instruction],
+    names: dict[int, str],
+) -> Instruction:
+    metadata = proto.metadata
+    instruction = Instruction(
+        name=proto.name,
+        opcode=proto.opcode,
+        type=type_text(proto.shape),
+        operands=[by_id[operand] for operand in proto.operand_ids],
+        called=tuple(names[called] for called in proto.called_computation_ids),
+        computation=computation.name,
+        in_entry=computation.is_entry,
+        custom_call_target=proto.custom_call_target,
+        channel_id=proto.channel_id or None,
+        source=Source(
+            metadata.op_type, metadata.op_name, metadata.source_file, metadata.source_line
+        )
+        if proto.opcode in WRAPPERS or is_collective(proto.opcode)
+        else NOWHERE,
+    )
+    if is_collective(proto.opcode):
+        instruction.groups = _groups(proto)
+        instruction.dimensions = tuple(proto.dimensions)
+        instruction.pairs = tuple((pair.source, pair.target) for pair in proto.source_target_pairs)
+        if sent := proto.frontend_attributes.map.get(_SEND_PAIRS):
+            instruction.pairs = pairs(sent)
+    return instruction
+
+
+def _groups(proto: _hlo_pb.Message) -> Groups:
+    devices = proto.collective_device_list
+    iota = devices.iota_replica_group_list
+    if iota.num_replica_groups:
+        return iota_groups(
+            iota.num_replica_groups,
+            iota.num_devices_per_group,
+            tuple(iota.iota_reshape_dims),
+            tuple(iota.iota_transpose_perm),
+        )
+    listed = proto.replica_groups or devices.replica_groups
+    return tuple(tuple(group.replica_ids) for group in listed)
+
+
+def type_text(shape: _hlo_pb.Message) -> str:
+    """A ShapeProto as in HLO text, with its layout."""
+    try:
+        kind = _hlo_pb.PrimitiveType(shape.element_type).name.lower()
+    except ValueError:
+        kind = f"type{shape.element_type}"
+    if kind == "tuple":
+        return f"({', '.join(type_text(element) for element in shape.tuple_shapes)})"
+    layout = layout_text(shape.layout)
+    return f"{kind}[{','.join(map(str, shape.dimensions))}]" + (f"{{{layout}}}" if layout else "")
+
+
+def layout_text(layout: _hlo_pb.Message) -> str:
+    """Order of dimensions and tiles of a LayoutProto as in HLO text."""
+    order = ",".join(map(str, layout.minor_to_major))
+    tiles = "".join(f"({','.join(map(str, tile.dimensions))})" for tile in layout.tiles)
+    return f"{order}:T{tiles}" if tiles else order

@@ -1,0 +1,110 @@
+"""How many bytes a collective moves: between ranks, to each of them, and over each link.
+
+Bytes are those of the algorithm that sends least. With n ranks in a group, an operand of B bytes on
+each of them:
+
+  opcode                 from each rank to each other of its group   received by each
+  all-gather             B                                           (n - 1) B
+  reduce-scatter         B / n                                       (n - 1) B / n
+  all-reduce             2 B / n                                     2 (n - 1) B / n
+  all-to-all             B / n                                       (n - 1) B / n
+  collective-broadcast   B, from the first rank                      B; nothing by the first
+  ragged-all-to-all      B / n, as if parts were of one size: what they are is not in the program
+  collective-permute, send, recv: B, from each source to its target
+
+A link is one direction of the wire between neighbours of a ring: the ranks of a group in its order,
+or all ranks for pairs. What is sent takes the shorter way, or half of it either way. all-gather,
+reduce-scatter, all-reduce and collective-broadcast pass parts on from neighbour to neighbour both
+ways, so that a link carries half of what a rank receives.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Protocol
+
+from .instruction import Groups
+
+_PASSED_ON = frozenset({"all-gather", "all-reduce", "collective-broadcast", "reduce-scatter"})
+_BY_PAIRS = frozenset({"collective-permute", "recv", "send"})
+
+
+class Transfer(Protocol):
+    """What of a collective decides about bytes."""
+
+    @property
+    def opcode(self) -> str: ...
+    @property
+    def operand_bytes(self) -> int: ...
+    @property
+    def groups(self) -> Groups | None: ...
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...] | None: ...
+
+
+def participants(collective: Transfer, world: int) -> tuple[tuple[int, ...], ...]:
+    """The groups, where "all" is written out."""
+    return collective.groups or (tuple(range(world)),)
+
+
+def each_to_each(collective: Transfer, size: int) -> Fraction:
+    """Bytes from a rank to each other rank of its group of that size."""
+    sent = collective.operand_bytes
+    opcode = collective.opcode
+    if opcode in ("all-gather", "collective-broadcast", *_BY_PAIRS):
+        return Fraction(sent)
+    return Fraction(sent * (2 if opcode == "all-reduce" else 1), size)
+
+
+def flows(collective: Transfer, world: int) -> Iterator[tuple[int, int, Fraction]]:
+    """(source, target, bytes) for each two ranks that it moves data between."""
+    if collective.opcode in _BY_PAIRS:
+        if collective.opcode == "recv":
+            return  # counted where it is sent
+        amount = each_to_each(collective, 2)
+        yield from ((a, b, amount) for a, b in collective.pairs or () if a != b)
+        return
+    for group in participants(collective, world):
+        amount = each_to_each(collective, len(group))
+        sources = group[:1] if collective.opcode == "collective-broadcast" else group
+        yield from ((a, b, amount) for a in sources for b in group if a != b)
+
+
+def received(collective: Transfer, world: int) -> Fraction:
+    """The bytes that come to the rank that gets most."""
+    if collective.opcode in _BY_PAIRS:
+        to = Counter(b for _, b, _ in flows(collective, world))
+        return each_to_each(collective, 2) * max(to.values(), default=0)
+    size = max(len(group) for group in participants(collective, world))
+    if collective.opcode == "collective-broadcast":
+        return each_to_each(collective, size) if size > 1 else Fraction(0)
+    return each_to_each(collective, size) * (size - 1)
+
+
+def per_link(collective: Transfer, world: int) -> Fraction:
+    """The bytes over the link that carries most, in one direction."""
+    if collective.opcode in _PASSED_ON:
+        return received(collective, world) / 2
+    if collective.opcode in _BY_PAIRS:
+        return _ring_of_pairs(collective, world)
+    size = max(len(group) for group in participants(collective, world))
+    # Each rank sends to those at distance 1, 2, ... either way, over as many links.
+    hops = Fraction(0)
+    for distance in range(1, size // 2 + 1):
+        hops += Fraction(distance, 2) if 2 * distance == size else distance
+    return each_to_each(collective, size) * hops
+
+
+def _ring_of_pairs(collective: Transfer, world: int) -> Fraction:
+    load: dict[tuple[int, int], Fraction] = defaultdict(Fraction)
+    for source, target, amount in flows(collective, world):
+        ahead, back = (target - source) % world, (source - target) % world
+        ways = [way for way, length in ((1, ahead), (-1, back)) if length == min(ahead, back)]
+        for way in ways:
+            at = source
+            while at != target:
+                load[at, way] += amount / len(ways)
+                at = (at + way) % world
+    return max(load.values(), default=Fraction(0))

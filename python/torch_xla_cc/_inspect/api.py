@@ -1,0 +1,135 @@
+"""torch_xla_cc.inspect and the assertions made of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from .. import _hlo_pb
+from .._hlo import proto
+from .._hlo.collectives import finder
+from . import copies, trace
+from .compiled import Compiled, check_target, compiled
+from .report import Report, of_sides
+
+_TIMEOUT_S = 120.0
+
+
+def inspect(
+    what: Any,  # noqa: ANN401 (a function, or any structure of tensors)
+    /,
+    *args: Any,  # noqa: ANN401 (the function's)
+    target: str | None = None,
+    world_size: int | None = None,
+    timeout_s: float = _TIMEOUT_S,
+    **kwargs: Any,  # noqa: ANN401 (the function's)
+) -> Report:
+    """What became of the collectives of a function, or of pending tensors: see docs/inspect.md.
+
+    Args:
+      what: a function, which is called once with `args` and `kwargs` to trace it, such as a step
+        of training; or XLA tensors in any structure, for the program that is pending for them.
+        Nothing of it runs. XLA tensors hold afterwards what they held before; what a function
+        changes beside them stays changed.
+      target: `"tpu:v5e:2x4"`, `"gpu:h100x8"`, `"cpu"`; the running device if None.
+      world_size: the number of ranks; that of the target's topology if None.
+      timeout_s: how long the compiler may take. Its failure is in the report.
+    """
+    return of_sides(*_sides(what, args, kwargs, target, world_size, timeout_s))
+
+
+def assert_lowers_to(
+    what: Any,  # noqa: ANN401 (as inspect)
+    opcode: str | Mapping[str, int],
+    /,
+    *args: Any,  # noqa: ANN401 (as inspect)
+    count: int = 1,
+    target: str | None = None,
+    world_size: int | None = None,
+    timeout_s: float = _TIMEOUT_S,
+    **kwargs: Any,  # noqa: ANN401 (as inspect)
+) -> Report:
+    """AssertionError unless the compiled program has `count` of a collective opcode.
+
+    With a mapping, such as `{"all-gather": 1, "reduce-scatter": 1}`, unless it has these and no
+    other. The rest is as for `inspect`; the report is returned.
+    """
+    report = inspect(
+        what, *args, target=target, world_size=world_size, timeout_s=timeout_s, **kwargs
+    )
+    found = report.counts
+    wanted = Counter(dict(opcode) if isinstance(opcode, Mapping) else {opcode: count})
+    of_others = set(found) - set(wanted) if isinstance(opcode, Mapping) else set()
+    wrong = [
+        f"{name}: expected {wanted[name]}, found {found[name]}"
+        for name in sorted({*wanted, *of_others})
+        if wanted[name] != found[name]
+    ]
+    if report.failure:
+        wrong = [f"there is no compiled program: {report.failure}"]
+    if wrong:
+        raise AssertionError("\n".join([*wrong, report.to_text()]))
+    return report
+
+
+def assert_no_copy(
+    what: Any,  # noqa: ANN401 (as inspect)
+    /,
+    *args: Any,  # noqa: ANN401 (as inspect)
+    target: str | None = None,
+    world_size: int | None = None,
+    timeout_s: float = _TIMEOUT_S,
+    **kwargs: Any,  # noqa: ANN401 (as inspect)
+) -> Report:
+    """AssertionError if the compiled program copies what a collective takes or gives.
+
+    That is: if between a collective and what computes its operands, or computes with its results,
+    data is copied, transposed, concatenated, padded or cut. As for `inspect` otherwise.
+    """
+    sides = _sides(what, args, kwargs, target, world_size, timeout_s)
+    report = of_sides(*sides)
+    if report.failure:
+        raise AssertionError(f"there is no compiled program: {report.failure}")
+    found = copies.around_collectives(sides[2])
+    if found:
+        lines = [
+            f"{copy.opcode} {copy.shape} {side} {one.opcode} {one.name}"
+            + (f" of {one.source.file}:{one.source.line}" if one.source.file else "")
+            for copy, side, one in found
+        ]
+        raise AssertionError("\n".join(["expected no copy; found", *lines, report.to_text()]))
+    return report
+
+
+def _sides(
+    what: Any,  # noqa: ANN401 (as inspect)
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    target: str | None,
+    world_size: int | None,
+    timeout_s: float,
+) -> tuple[trace.Traced, list[Any], Compiled]:
+    """A traced program, its collectives, and what a compiler made of it."""
+    if target is not None:
+        check_target(target)
+    if callable(what):
+        title = getattr(what, "__qualname__", type(what).__name__)
+        traced = trace.of_call(title, lambda: what(*args, **kwargs), target, world_size)
+    elif args or kwargs:
+        raise TypeError(
+            f"inspect: {type(what).__name__} and more arguments, but only a function takes those. "
+            "Pass a function, or one structure of tensors"
+        )
+    elif target is not None or world_size is not None:
+        raise ValueError(
+            f"inspect: target = {target!r}, world_size = {world_size!r}, but these tensors have "
+            "been traced already. Pass the function that makes them"
+        )
+    else:
+        traced = trace.of_tensors(what)
+    if not traced.module:
+        return traced, [], Compiled()
+    module = _hlo_pb.HloModuleProto.FromString(traced.module)
+    before = finder(proto.computations(module)).found()
+    return traced, before, compiled(traced.module, traced.target, traced.world, timeout_s)

@@ -1,0 +1,111 @@
+"""The folder of `--xla_dump_to`, whoever wrote it: torch_xla, JAX, TensorFlow."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from .. import _hlo_pb
+from .._hlo import proto
+from .._hlo.collectives import Collective, Finder, finder
+from .._hlo.text import Computation, Header, HloSyntaxError, Reader
+
+_LONGEST_LINE = 1 << 26
+
+_FILE = re.compile(
+    r"(?P<module>.*module_\d+\..+?)\.(?:(?P<before>before)|[\w.]*?after)_optimizations"
+    r"\.(?:txt|hlo|hlo\.pb)"
+)
+
+
+class DumpError(ValueError):
+    """A folder or a file that is none of a dump, or not as it should be."""
+
+
+@dataclass
+class Files:
+    """What a dump has of a module."""
+
+    name: str
+    before: Path | None = None  # before optimisation
+    after: Path | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """The collectives of one file."""
+
+    header: Header
+    finder: Finder
+
+    @functools.cached_property
+    def collectives(self) -> list[Collective]:
+        return self.finder.found()
+
+    @property
+    def world(self) -> int:
+        """How many devices run it; a proto does not say, and has at least those that it names."""
+        named = [
+            number for one in self.collectives for group in one.groups or () for number in group
+        ]
+        named += [number for one in self.collectives for pair in one.pairs or () for number in pair]
+        return max(self.header.replicas * self.header.partitions, max(named, default=0) + 1)
+
+
+def modules(folder: str | Path) -> list[Files]:
+    """The modules of a dump, by name."""
+    where = Path(folder)
+    if not where.is_dir():
+        raise DumpError(f"{folder}: expected a folder, that XLA_FLAGS=--xla_dump_to named")
+    found: dict[str, Files] = {}
+    for path in sorted(where.iterdir()):
+        if name := _FILE.fullmatch(path.name):
+            files = found.setdefault(name["module"], Files(name["module"]))
+            setattr(files, "before" if name["before"] else "after", path)
+    if not found:
+        raise DumpError(
+            f"{folder}: no file is named like module_0001.name.after_optimizations.txt; set "
+            f"XLA_FLAGS=--xla_dump_to={folder} before the program starts"
+        )
+    return list(found.values())
+
+
+def read(path: str | Path) -> Program:
+    """The collectives of an HLO file, text or proto. DumpError names file, line and column."""
+    path = Path(path)
+    try:
+        if path.suffix == ".pb":
+            header, computations = _from_proto(path.read_bytes())
+            return Program(header, finder(computations, whole=False))
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            reader = Reader(_bounded(lines))
+            found = finder(reader.computations(), whole=False)
+        return Program(reader.header, found)
+    except (OSError, ValueError) as error:
+        raise DumpError(f"{path}: {error}") from error
+
+
+def _bounded(file: TextIO) -> Iterator[str]:
+    """Its lines; what has no ends of lines is no HLO, and is not taken into memory."""
+    for number in itertools.count(1):
+        line = file.readline(_LONGEST_LINE)
+        if not line:
+            return
+        if len(line) == _LONGEST_LINE:
+            raise HloSyntaxError(
+                f"expected no line of {_LONGEST_LINE} characters", number, len(line)
+            )
+        yield line
+
+
+def _from_proto(data: bytes) -> tuple[Header, Iterator[Computation]]:
+    try:
+        module = _hlo_pb.HloModuleProtoWithConfig.FromString(data).hlo_module
+    except _hlo_pb.DecodeError as error:
+        raise ValueError(f"not an HloProto: {error}") from None
+    return proto.header(module), proto.computations(module)

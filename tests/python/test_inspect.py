@@ -1,0 +1,139 @@
+"""inspect() and its assertions, on the compilers of the CPU and of a TPU."""
+
+import json
+
+import pytest
+import torch
+import torch_xla
+
+import torch_xla_cc
+from torch_xla_cc import xla_model as xm
+
+TPU = "tpu:v5e:2x4"
+
+
+def device_tensor(*shape):
+    x = torch.arange(float(torch.Size(shape).numel())).reshape(shape).to("xla")
+    torch_xla.sync()
+    return x
+
+
+@pytest.mark.parametrize(("target", "world"), [("cpu", 4), (TPU, 8)])
+def test_a_function(target, world):
+    x = device_tensor(8, 128)
+
+    def step(factor):
+        return xm.all_gather(x * factor, dim=0), xm.all_reduce("sum", x)
+
+    report = torch_xla_cc.inspect(step, 2.0, target=target, world_size=world)
+    assert not report.failure
+    assert (report.target, report.world) == (target, world)
+    rows = {row.after: row for row in report.rows}
+    gather, reduce = rows["all-gather"], rows["all-reduce"]
+    assert gather.before == ("all-gather",) and gather.operands == ("f32[8,128]",)
+    assert gather.wire_bytes == 8 * 128 * 4 * (world - 1)
+    assert reduce.wire_bytes == 2 * 8 * 128 * 4 * (world - 1) // world
+    assert gather.rule == "native" and gather.call == "all_gather(dim=0, groups=world)"
+    assert gather.file == __file__
+    assert gather.line == reduce.line == step.__code__.co_firstlineno + 1
+    assert json.loads(report.to_json())["wire_bytes"] == report.wire_bytes
+    assert "all-gather" in report.to_text() and f"{world} ranks" in report.to_text()
+
+
+def test_what_a_step_changes_is_restored():
+    weights = torch.nn.Parameter(torch.ones(4, 4, device="xla"))
+    optimizer = torch.optim.SGD([weights], lr=0.5)
+    x = device_tensor(4, 4)
+
+    def step():
+        (weights @ x).sum().backward()
+        weights.grad.copy_(xm.all_reduce("sum", weights.grad))
+        optimizer.step()
+        x.add_(1)
+
+    report = torch_xla_cc.inspect(step, target=TPU)
+    assert report.counts == {"all-reduce": 1}
+    assert weights.grad is None
+    assert torch.equal(weights.detach().cpu(), torch.ones(4, 4))
+    assert x.cpu().tolist() == torch.arange(16.0).reshape(4, 4).tolist()
+    # And the step still runs here.
+    step()
+    torch_xla.sync()
+    assert x.cpu()[0, 0] == 1.0 and weights.grad is not None
+
+
+def test_pending_tensors():
+    x = device_tensor(8, 128)
+    report = torch_xla_cc.inspect({"sum": x + 1})
+    assert report.rows == () and not report.failure
+    with pytest.raises(ValueError, match="have been traced already"):
+        torch_xla_cc.inspect(x, target=TPU)
+    with pytest.raises(TypeError, match="only a function"):
+        torch_xla_cc.inspect(x, 1)
+
+
+def test_a_function_that_raises():
+    x = device_tensor(2)
+
+    def wrong():
+        x.add_(1)
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        torch_xla_cc.inspect(wrong, target=TPU)
+    assert x.cpu().tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: x.sum().item(),
+        lambda x: x.cpu(),
+        lambda x: print(x),
+        lambda x: x.to("cpu"),
+        lambda x: torch_xla.sync(),
+        lambda x: torch.nonzero(x),
+    ],
+)
+def test_nothing_runs(read, capsys):
+    x = device_tensor(4)
+    with pytest.raises(RuntimeError, match="nothing of it runs"):
+        torch_xla_cc.inspect(lambda: read(xm.all_reduce("sum", x)), target=TPU)
+    assert x.cpu().tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_a_target_that_does_not_exist():
+    with pytest.raises(ValueError, match="tpu:v9"):
+        torch_xla_cc.inspect(lambda: None, target="tpu:v9:2x4")
+
+
+def test_a_compiler_that_takes_too_long():
+    x = device_tensor(8)
+    report = torch_xla_cc.inspect(xm.all_gather, x, target=TPU, timeout_s=0.01)
+    assert "more than 0.01 s" in report.failure
+    assert [row.after for row in report.rows] == ["?"]
+    assert "not compiled" in report.to_text()
+
+
+def test_assert_lowers_to():
+    x = device_tensor(8, 128)
+
+    def step():
+        return xm.all_gather(x), xm.all_reduce("sum", x)
+
+    torch_xla_cc.assert_lowers_to(step, "all-gather", target=TPU)
+    torch_xla_cc.assert_lowers_to(step, "reduce-scatter", count=0, target=TPU)
+    torch_xla_cc.assert_lowers_to(step, {"all-gather": 1, "all-reduce": 1}, target=TPU)
+    with pytest.raises(AssertionError, match="all-gather: expected 2, found 1") as error:
+        torch_xla_cc.assert_lowers_to(step, "all-gather", count=2, target=TPU)
+    assert "test_inspect.py" in str(error.value)
+    with pytest.raises(AssertionError, match="all-reduce: expected 0, found 1"):
+        torch_xla_cc.assert_lowers_to(step, {"all-gather": 1}, target=TPU)
+
+
+def test_assert_no_copy():
+    x = device_tensor(8, 128)
+    torch_xla_cc.assert_no_copy(xm.all_gather, x, dim=0, target=TPU)
+    torch_xla_cc.assert_no_copy(lambda: xm.all_gather(x * 2, dim=0) + 1, target=TPU)
+    with pytest.raises(AssertionError, match="expected no copy"):
+        torch_xla_cc.assert_no_copy(lambda: xm.all_gather(x.t(), dim=0), target=TPU)
