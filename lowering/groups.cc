@@ -97,6 +97,24 @@ std::optional<Groups> Groups::Completed(int64_t world_size) const {
   return Groups(std::move(all));
 }
 
+std::optional<Groups> Groups::AlongAxis(const std::vector<int64_t>& group, int64_t world_size) {
+  const int64_t size = static_cast<int64_t>(group.size());
+  if (size < 2) return std::nullopt;
+  const int64_t stride = group[1] - group[0];
+  for (int64_t i = 0; i < size; ++i) {
+    if (group[i] != group[0] + i * stride) return std::nullopt;
+  }
+  const int64_t span = stride * size;
+  if (stride < 1 || world_size % span != 0 || group[0] % span >= stride) return std::nullopt;
+  std::vector<std::vector<int64_t>> all;
+  for (int64_t first = 0; first < world_size; ++first) {
+    if (first % span >= stride) continue;
+    all.emplace_back();
+    for (int64_t i = 0; i < size; ++i) all.back().push_back(first + i * stride);
+  }
+  return Groups(std::move(all));
+}
+
 std::vector<std::vector<int64_t>> Groups::Expanded(int64_t world_size) const {
   if (!list_.empty()) return list_;
   std::vector<int64_t> world(world_size);

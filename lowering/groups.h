@@ -46,6 +46,10 @@ class Groups {
   Groups WithSingles(int64_t world_size) const;
   // With the ranks that are in none in groups of the same size; if their number allows it.
   std::optional<Groups> Completed(int64_t world_size) const;
+  // All groups along the axis of a mesh of which `group` is one, the ranks numbered row by row:
+  // with [1,5] of 8 come [0,4], [2,6] and [3,7]. Each of them gives the same. None for other
+  // groups.
+  static std::optional<Groups> AlongAxis(const std::vector<int64_t>& group, int64_t world_size);
   // The list form, with the world spelled out.
   std::vector<std::vector<int64_t>> Expanded(int64_t world_size) const;
   // The group of a rank, in group order; the rank alone if it is in none.

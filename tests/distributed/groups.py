@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -129,6 +130,24 @@ def split(rank):
     with torch_xla_cc.installed():
         alone = dist.split_group(group, [[0], [1]])
     return [*found, dist.get_process_group_ranks(alone), sum_of_ones(alone)]
+
+
+def along_axes(rank):
+    """Sums over both axes of a mesh, as nodes for eight chips."""
+    if not dist.is_initialized():
+        dist.init_process_group("cpu:gloo,xla:xla_cc")
+    columns = [dist.new_group([i, i + 4]) for i in range(4)]
+    rows = [dist.new_group([i, i + 1, i + 2, i + 3]) for i in (0, 4)]
+    part()
+    x = torch.ones(2, device=torch_xla.device())
+    with torch_xla_cc.lowering_for("tpu:v5e:2x4"), torch_xla_cc.distributed.in_graph():
+        dist.all_reduce(x, group=columns[rank % 4])
+        dist.all_reduce(x, group=rows[rank // 4])
+    text = torch_xla._XLAC._get_xla_tensors_hlo([x])
+    torch_xla._XLAC._clear_pending_irs(f"xla:{rank}")
+    return re.findall(
+        r"all-reduce\(.*?replica_groups=(\{\{.*?\}\}|\[.*?\]<=\[.*?\](?:T\(.*?\))?)", text
+    )
 
 
 def connections(rank):

@@ -99,6 +99,11 @@ def test_monitored_barrier(where):
         assert "rank 1 has not come, and last called barrier()" in messages[rank]
 
 
+def test_groups_along_the_axes_of_a_mesh_are_the_same_on_all_ranks():
+    by_rank = RUN["threads"](8, groups.along_axes)
+    assert by_rank == [["[4,2]<=[2,4]T(1,0)", "[2,4]<=[8]"]] * 8
+
+
 @pytest.mark.parametrize("where", RUN)
 def test_device_mesh(where):
     assert RUN[where](4, groups.mesh) == [[2.0, 1.0], [4.0, 1.0], [2.0, 5.0], [4.0, 5.0]]

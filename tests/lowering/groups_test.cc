@@ -157,6 +157,36 @@ TEST(Groups, WithRanksInNone) {
 
 // Names and messages are for people, and part of every module: long lists are told in the compact
 // form that they have, or cut.
+TEST(Groups, AlongAxis) {
+  const auto text = [](const std::vector<int64_t>& group, int64_t world_size) {
+    const auto all = Groups::AlongAxis(group, world_size);
+    return all ? all->ToString() : "none";
+  };
+  EXPECT_EQ(text({1, 5}, 8), "[[0,4],[1,5],[2,6],[3,7]]");
+  EXPECT_EQ(text({2, 3}, 8), "[[0,1],[2,3],[4,5],[6,7]]");
+  EXPECT_EQ(text({4, 6}, 8), "[[0,2],[1,3],[4,6],[5,7]]");
+  EXPECT_EQ(text({0, 1, 2, 3}, 4), "[[0,1,2,3]]");
+  EXPECT_EQ(text({0, 2, 4}, 6), "[[0,2,4],[1,3,5]]");
+  // Across rows, not of one step, backwards, alone, in a world that it does not divide.
+  for (const std::vector<int64_t>& group :
+       std::vector<std::vector<int64_t>>{{1, 2}, {0, 1, 3}, {4, 0}, {3}, {2, 4}, {0, 3}}) {
+    EXPECT_EQ(text(group, 8), "none");
+  }
+  // All members, and all beside them, have the same.
+  for (int64_t stride : {1, 2, 4, 8}) {
+    for (int64_t size : {2, 4}) {
+      for (int64_t first = 0; first < 16; ++first) {
+        std::vector<int64_t> group;
+        for (int64_t i = 0; i < size; ++i) group.push_back(first + i * stride);
+        const auto all = Groups::AlongAxis(group, 16);
+        if (!all) continue;
+        EXPECT_EQ(all->Of(first, 16), group);
+        for (const auto& other : all->list()) EXPECT_EQ(*Groups::AlongAxis(other, 16), *all);
+      }
+    }
+  }
+}
+
 TEST(Groups, LongListsAreShort) {
   Lists blocks, strided, reversed;
   for (int64_t rank = 0; rank < 4096; ++rank) {

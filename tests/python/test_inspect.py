@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 import torch_xla
+import worlds
 
 import torch_xla_cc
 from torch_xla_cc import xla_model as xm
@@ -84,6 +85,27 @@ def test_a_function_that_raises():
     assert x.cpu().tolist() == [0.0, 1.0]
 
 
+def test_tensors_that_are_kept():
+    weights = torch.nn.Parameter(torch.ones(4, 4, device="xla"))
+    optimizer = torch.optim.SGD([weights], lr=0.5, momentum=0.9)
+
+    def step():
+        weights.pow(2).sum().backward()
+        weights.grad.copy_(xm.all_reduce("sum", weights.grad))
+        optimizer.step()
+
+    with pytest.raises(RuntimeError, match=r"has kept 1 tensors .* run a step before"):
+        torch_xla_cc.inspect(step, target=TPU)
+    state = optimizer.state[weights]["momentum_buffer"]
+    assert bool(state.isnan().all())  # and no program for a TPU, run here
+    optimizer.state.clear()
+    step()
+    torch_xla.sync()
+    before = weights.detach().cpu()
+    assert torch_xla_cc.inspect(step, target=TPU).counts == {"all-reduce": 1}
+    assert torch.equal(weights.detach().cpu(), before)
+
+
 @pytest.mark.parametrize(
     "read",
     [
@@ -137,3 +159,19 @@ def test_assert_no_copy():
     torch_xla_cc.assert_no_copy(lambda: xm.all_gather(x * 2, dim=0) + 1, target=TPU)
     with pytest.raises(AssertionError, match="expected no copy"):
         torch_xla_cc.assert_no_copy(lambda: xm.all_gather(x.t(), dim=0), target=TPU)
+
+
+def inspected_by_all(rank):
+    x = torch.full((4,), float(rank), device=torch_xla.device())
+    torch_xla.sync()
+
+    def step():
+        x.add_(1)
+        return xm.all_reduce("sum", x)
+
+    counts = torch_xla_cc.inspect(step, target="tpu:v5e:2x2").counts
+    return dict(counts), xm.all_reduce("sum", x).tolist()
+
+
+def test_ranks_inspect_at_the_same_time():
+    assert worlds.run(4, inspected_by_all) == [({"all-reduce": 1}, [6.0] * 4)] * 4

@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "torch_xla_cc/arguments.h"
-#include "torch_xla_cc/distributed/batch.h"
 #include "torch_xla_cc/distributed/board.h"
 #include "torch_xla_cc/distributed/reductions.h"
 #include "torch_xla_cc/distributed/unlocked.h"
@@ -19,10 +18,12 @@
 namespace xla_cc {
 namespace {
 
-// Other ranks of the world are in groups of the same size where that comes out even: they do not
-// take part, and compilers take such groups.
+// Groups along an axis of a mesh come with those beside them, so that all ranks, each in its own,
+// have one program. Else other ranks of the world are in groups of the same size where that comes
+// out even: they do not take part, and compilers take such groups.
 Groups GroupsFor(const Group& group) {
   if (group.IsWorld()) return Groups();
+  if (auto axis = Groups::AlongAxis(group.members, group.world_size)) return *axis;
   const Groups own({group.members});
   return own.Completed(group.world_size).value_or(own);
 }
@@ -355,9 +356,22 @@ WorkPtr GraphTransport::Recv(const CallPtr& call, const at::Tensor& x, int from,
   return c10::make_intrusive<ReceiveWork>([slot] { return Board::Get().HasCome(slot); }, take, x);
 }
 
-// In a group of less than the world, others would have to take part in a collective_permute.
+// Ranks outside of the group would have to take part in a collective_permute. Those of the groups
+// beside it along an axis do, where all ranks have one program: they make the same batch.
 bool GraphTransport::TakesBatches() const {
-  return InGraph() && group().size() == group().world_size;
+  if (!InGraph()) return false;
+  if (group().size() == group().world_size) return true;
+  if (!Groups::AlongAxis(group().members, group().world_size)) return false;
+  const py::gil_scoped_acquire locked;
+  return !CurrentTarget().RanksAreThreads();
+}
+
+void GraphTransport::AddPairs(const Message& message, CollectivePermute* node) const {
+  const std::vector<std::vector<int64_t>> own = {group().members};
+  const bool whole = group().size() == group().world_size;
+  for (const std::vector<int64_t>& members : whole ? own : groups_.list()) {
+    node->pairs.emplace_back(members[message.from], members[message.to]);
+  }
 }
 
 WorkPtr GraphTransport::Batch(const CallPtr& call, const Tensors& xs) {
@@ -369,7 +383,7 @@ WorkPtr GraphTransport::Batch(const CallPtr& call, const Tensors& xs) {
   std::vector<CollectivePermute> nodes(rounds.size());
   for (size_t i = 0; i < rounds.size(); ++i) {
     for (const Message& message : rounds[i]) {
-      nodes[i].pairs.emplace_back(group().members[message.from], group().members[message.to]);
+      AddPairs(message, &nodes[i]);
       if (message.from == group().rank) operands[i] = xs[message.sent];
       if (message.to == group().rank) outputs[i] = xs[message.received];
     }

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "lowering/collective.h"
+#include "torch_xla_cc/distributed/batch.h"
 #include "torch_xla_cc/distributed/host_transport.h"
 #include "torch_xla_cc/distributed/transport.h"
 
@@ -52,6 +53,8 @@ class GraphTransport final : public Transport {
   WorkPtr Barrier(const CallPtr& call) override;
 
  private:
+  // Those of a message of a batch.
+  void AddPairs(const Message& message, CollectivePermute* node) const;
   // The nodes' results for a call that all ranks have in their graphs.
   Tensors Issue(const CallPtr& call, const Collective& node, const Tensors& operands) const;
   WorkPtr Done(const CallPtr& call, Tensors outputs) const;

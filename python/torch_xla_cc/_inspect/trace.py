@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
+import sys
+import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,13 +19,15 @@ from .._recording import Call, record
 from .._runtime import XLAC
 from .._targets import lowering_for
 
+_NO_SWITCH_S = 5.0
+_one_at_a_time = threading.Lock()  # what is recorded, and that lines are, is of the process
 _NOTHING_RUNS = (
     "inspect: the function reads a tensor, or runs a step, but it is traced only and nothing of it "
     "runs. Have it return its tensors, without .item(), .cpu(), print or torch_xla.sync()"
 )
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Traced:
     """A program as torch_xla would give it to the compiler of `target`."""
 
@@ -50,26 +54,64 @@ def of_call(
     if target is None:
         target, world_size = _C.current_target()
     torch_xla.sync()  # what is pending is no part of it
-    before = _Before()
+    with _one_at_a_time, lines(), record() as calls:
+        traced = on_this_rank(title, call, target, world_size)
+    return dataclasses.replace(traced, calls=tuple(calls))
+
+
+def on_this_rank(
+    title: str, call: Callable[[], Any], target: str, world_size: int | None
+) -> Traced:
+    """`of_call`, where ranks trace at the same time, and calls and lines are seen to."""
+    rank = _door.default_rank()
+    before = _Before(rank)
     with (
         lowering_for(target, world_size),
-        _lines(),
-        record() as calls,
         _door.nothing_runs(_NOTHING_RUNS),
         # On a thread of autograd's a backward pass would be for another target.
         torch.autograd.set_multithreading_enabled(False),
+        _calls_in_graph(),
     ):
         name, world = _C.current_target()
         try:
-            results = call()
-            module = _module([*_xla_tensors(results), *before.changed()])
+            module = _program(call, before)
         finally:
             before.restore()
-    return Traced(title, module, tuple(calls), name, world)
+            kept = before.kept()
+            _empty(kept)
+    if kept:
+        raise RuntimeError(
+            f"inspect: {title} has kept {len(kept)} tensors that it made, such as one of shape "
+            f"{list(kept[0].shape)}; nothing has run, so they hold nothing now. An optimizer makes "
+            "its state in the first step: run a step before. Else have the function return them"
+        )
+    return Traced(title, module, (), name, world)
+
+
+def _program(call: Callable[[], Any], before: _Before) -> bytes:
+    results = call()
+    return _module([*_xla_tensors(results), *before.changed()])
+
+
+def _empty(tensors: list[torch.Tensor]) -> None:
+    """Without what they had to compute, which is for another device; NaN where there is one."""
+    for x in tensors:
+        value = float("nan") if x.is_floating_point() or x.is_complex() else 0
+        _hold(x, _inner(torch.full_like(x.detach(), value)))
 
 
 @contextlib.contextmanager
-def _lines() -> Iterator[None]:
+def _calls_in_graph() -> Iterator[None]:
+    """Calls of torch.distributed do not run what is pending."""
+    before = _C.set_in_graph(True)
+    try:
+        yield
+    finally:
+        _C.set_in_graph(before)
+
+
+@contextlib.contextmanager
+def lines() -> Iterator[None]:
     """Instructions know the line that issued them."""
     before = _C.debug()
     _C.set_debug(True)
@@ -92,10 +134,11 @@ def _xla_tensors(structure: Any) -> list[torch.Tensor]:  # noqa: ANN401 (any str
 
 
 class _Before:
-    """The XLA tensors of this process, and what they hold: a step writes to some of them."""
+    """The tensors of a rank, and what they hold: a step writes to some of them."""
 
-    def __init__(self) -> None:
-        self._held = [(x, _inner(x), x.grad if x.is_leaf else None) for x in _living()]
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._held = [(x, _inner(x), x.grad if x.is_leaf else None) for x in _living(rank)]
 
     def changed(self) -> list[torch.Tensor]:
         """What a call has written to, and gradients that it has made."""
@@ -107,13 +150,18 @@ class _Before:
                 found.append(x.grad)
         return found
 
+    def kept(self) -> list[torch.Tensor]:
+        """What is there now, was not before, and was to be computed."""
+        gc.collect()
+        known = {id(x) for x, *_ in self._held} | {id(inner) for _, inner, _ in self._held}
+        new = [x for x in _living(self._rank) if id(x) not in known]
+        return [x for x in new if "XLAData: None" in XLAC._get_xla_tensor_debug_info(x)]
+
     def restore(self) -> None:
         """Give all back what they held."""
         for x, inner, grad in self._held:
             if _inner(x) is not inner:
-                torch._functionalize_replace(x, inner)
-                torch._functionalize_commit_update(x)
-                torch._functionalize_sync(x)
+                _hold(x, inner)
             if x.is_leaf and x.grad is not grad:
                 x.grad = grad
 
@@ -123,7 +171,23 @@ def _inner(x: torch.Tensor) -> torch.Tensor:
     return torch._from_functional_tensor(x) if torch._is_functional_tensor(x) else x
 
 
-def _living() -> list[torch.Tensor]:
-    # type() and not isinstance(): some objects answer the latter by importing what they stand for.
-    tensors = [x for x in gc.get_objects() if issubclass(type(x), torch.Tensor)]
-    return [x for x in tensors if x.device.type == "xla"]
+def _hold(x: torch.Tensor, inner: torch.Tensor) -> None:
+    """Have it hold that now."""
+    if torch._is_functional_tensor(x):
+        torch._functionalize_replace(x, inner)
+        torch._functionalize_commit_update(x)
+        torch._functionalize_sync(x)
+
+
+def _living(rank: int) -> list[torch.Tensor]:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(_NO_SWITCH_S)  # other threads could end what is looked at
+    try:
+        # type() and not isinstance(): some objects answer the latter by importing what they stand
+        # for.
+        tensors = [x for x in gc.get_objects() if issubclass(type(x), torch.Tensor)]
+        for x in tensors:
+            x._fix_weakref()  # some of these objects were kept by C++ only
+    finally:
+        sys.setswitchinterval(interval)
+    return [x for x in tensors if x.device.type == "xla" and x.device.index == rank]
