@@ -143,11 +143,15 @@ def along_axes(rank):
     with torch_xla_cc.lowering_for("tpu:v5e:2x4"), torch_xla_cc.distributed.in_graph():
         dist.all_reduce(x, group=columns[rank % 4])
         dist.all_reduce(x, group=rows[rank // 4])
-    text = torch_xla._XLAC._get_xla_tensors_hlo([x])
+        group, y = columns[rank % 4], torch.zeros_like(x)
+        peer = (rank + 4) % 8
+        ends = [dist.P2POp(dist.isend, x, peer, group), dist.P2POp(dist.irecv, y, peer, group)]
+        for work in dist.batch_isend_irecv(ends):
+            work.wait()
+    text = torch_xla._XLAC._get_xla_tensors_hlo([x, y])
     torch_xla._XLAC._clear_pending_irs(f"xla:{rank}")
-    return re.findall(
-        r"all-reduce\(.*?replica_groups=(\{\{.*?\}\}|\[.*?\]<=\[.*?\](?:T\(.*?\))?)", text
-    )
+    listed = r"all-reduce\(.*?replica_groups=(\[.*?\]<=\[.*?\](?:T\(.*?\))?)"
+    return re.findall(listed, text) + re.findall(r"source_target_pairs=(\{\{.*?\}\})", text)
 
 
 def connections(rank):
