@@ -84,7 +84,7 @@ def _fallbacks() -> Iterator[Finding]:
         from torch_xla_cc.capabilities import _grid, explain
     except ImportError:
         return  # said already
-    kind = os.environ.get("PJRT_DEVICE", "CPU").lower()
+    kind = (os.environ.get("PJRT_DEVICE") or "CPU").lower()
     whys = {}
     for op in _grid.OPS:
         found = explain(op, kind)

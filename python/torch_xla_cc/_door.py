@@ -127,21 +127,16 @@ def _step_marker(
         raise
 
 
-def _before_read(rank: int) -> None:
-    """Run all that is pending on a rank, before one tensor of it is read.
+def run_pending(rank: int) -> None:
+    """Run all that is pending on a rank if there are collectives in it.
 
-    Reading runs the part of the graph that the tensor needs, and the rest of it again later: the
-    collectives in both would happen twice on this rank and once on the others.
+    Before it waits for others, and before one tensor of it is read. Reading runs the part of the
+    graph that the tensor needs, and the rest of it again later: the collectives in both would
+    happen twice on this rank and once on the others.
     """
     _refuse_if_asked()
-    if not _C.ranks_pending(rank):
-        return
-    _step_marker(f"xla:{rank}", wait=False, reset_scope=False)
-
-
-def run_pending(rank: int) -> None:
-    """Run what is pending on a rank if there are collectives in it, before it waits for others."""
-    _before_read(rank)
+    if _C.ranks_pending(rank):
+        _step_marker(f"xla:{rank}", wait=False, reset_scope=False)
 
 
 def run_graph(rank: int) -> None:
@@ -167,7 +162,6 @@ def _warm_up_cache(tensors: list[torch.Tensor], devices: list[str]) -> None:
 
 def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tensor]:
     """`_XLAC._run_cached_graph`, after meeting the other ranks as a step does."""
-    _refuse_if_asked()
     rank = _rank_of("")
     for x in inputs:
         if isinstance(x, torch.Tensor) and x.device.index != rank:
@@ -201,7 +195,6 @@ def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tens
 
 def _reader(name: str) -> Callable[..., Any]:
     def read(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (passed through)
-        _refuse_if_asked()
         run_pending(_rank_of(""))
         return _originals[name](*args, **kwargs)
 
@@ -230,7 +223,7 @@ def open_door() -> None:
     for name, function in replacements.items():
         _originals[name] = getattr(XLAC, name)
         setattr(XLAC, name, function)
-    _C.open_door(_before_read)
+    _C.open_door(run_pending)
 
 
 def close_door() -> None:

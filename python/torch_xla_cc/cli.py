@@ -15,12 +15,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from absl import app, flags
 from rich.console import Console
 from rich.table import Table
 
 from torch_xla_cc import _doctor
+
+if TYPE_CHECKING:
+    from torch_xla_cc._inspect.compare import Comparison
+    from torch_xla_cc._inspect.report import Report
 
 _PIPED_WIDTH = 160
 _TARGETS = ("cpu", "tpu:v4", "tpu:v5e", "tpu:v5p", "tpu:v6e", "gpu:a100", "gpu:h100", "gpu:b200")
@@ -46,10 +51,8 @@ def _run_inspect(words: Sequence[str]) -> int:
         from torch_xla_cc._inspect import html
 
         print(html.page(reports))
-    if _FORMAT.value == "json":
-        print("[" + ",\n".join(made.to_json() for made in reports) + "]")
-    for made in reports if _FORMAT.value == "text" else ():
-        _print(made.table())
+    else:
+        _show(reports)
     return 0
 
 
@@ -64,10 +67,7 @@ def _run_compare(words: Sequence[str]) -> int:
     except dump.DumpError as error:
         return _failed(f"compare: {error}")
     found = compare.compare_all(a, b)
-    if _FORMAT.value == "json":
-        print("[" + ",\n".join(made.to_json() for made in found) + "]")
-    for made in found if _FORMAT.value == "text" else ():
-        _print(made.table())
+    _show(found)
     return 0 if all(made.equal for made in found) else 1
 
 
@@ -93,6 +93,14 @@ def _run_capabilities(words: Sequence[str]) -> int:
         table.add_row(one.op, one.target, one.rule, emitted, one.becomes or "", one.why)
     _print(table)
     return 0
+
+
+def _show(found: Sequence[Report] | Sequence[Comparison]) -> None:
+    if _FORMAT.value == "json":
+        print("[" + ",\n".join(one.to_json() for one in found) + "]")
+        return
+    for one in found:
+        _print(one.table())
 
 
 def _print(table: Table) -> None:

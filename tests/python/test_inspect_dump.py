@@ -45,7 +45,8 @@ f(jnp.ones((8, 8))).block_until_ready()  # line 14, which JAX names for all of f
 def run(folder, script, **environment):
     """A script of that text, in a process whose XLA writes a dump: the folder of the dump."""
     (folder / "script.py").write_text(script)
-    flags = f"--xla_dump_to={folder / 'dump'} --xla_dump_hlo_as_text"
+    form = environment.pop("form", "text")
+    flags = f"--xla_dump_to={folder / 'dump'} --xla_dump_hlo_as_{form}"
     flags += environment.pop("more", "")
     done = subprocess.run(
         [sys.executable, str(folder / "script.py")],
@@ -93,6 +94,16 @@ def test_a_dump_of_jax(tmp_path):
     assert summed.file.endswith("script.py") and summed.line == 14
     assert gathered.groups == ((0, 1), (2, 3)) and gathered.after == "all-gather"
     assert gathered.wire_bytes == 4 * 4 * 4 and gathered.line == 14
+
+
+def test_a_dump_of_protos(tmp_path):
+    more = f" --xla_force_host_platform_device_count={RANKS}"
+    (made,) = reports(run(tmp_path, JAX, JAX_PLATFORMS="cpu", more=more, form="proto"))
+    summed, gathered = made.rows
+    assert made.world == RANKS
+    assert (summed.before, summed.after) == (("all-reduce",), "all-reduce")
+    assert summed.groups == ((0, 2), (1, 3)) and summed.operands == ("f32[4,4]",)
+    assert gathered.groups == ((0, 1), (2, 3)) and gathered.wire_bytes == 4 * 4 * 4
 
 
 def txcc(*arguments):

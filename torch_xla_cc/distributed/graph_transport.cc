@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "torch_xla_cc/arguments.h"
+#include "torch_xla_cc/distributed/batch.h"
 #include "torch_xla_cc/distributed/board.h"
 #include "torch_xla_cc/distributed/reductions.h"
 #include "torch_xla_cc/distributed/unlocked.h"
@@ -119,6 +120,7 @@ bool& InGraph() {
 GraphTransport::GraphTransport(Group group, std::unique_ptr<HostTransport> beside)
     : Transport(std::move(group)),
       groups_(GroupsFor(this->group())),
+      along_axis_(Groups::AlongAxis(this->group().members, this->group().world_size).has_value()),
       only_({this->group().members}),
       beside_(std::move(beside)) {}
 
@@ -361,17 +363,9 @@ WorkPtr GraphTransport::Recv(const CallPtr& call, const at::Tensor& x, int from,
 bool GraphTransport::TakesBatches() const {
   if (!InGraph()) return false;
   if (group().size() == group().world_size) return true;
-  if (!Groups::AlongAxis(group().members, group().world_size)) return false;
+  if (!along_axis_) return false;
   const py::gil_scoped_acquire locked;
   return !CurrentTarget().RanksAreThreads();
-}
-
-void GraphTransport::AddPairs(const Message& message, CollectivePermute* node) const {
-  const std::vector<std::vector<int64_t>> own = {group().members};
-  const bool whole = group().size() == group().world_size;
-  for (const std::vector<int64_t>& members : whole ? own : groups_.list()) {
-    node->pairs.emplace_back(members[message.from], members[message.to]);
-  }
 }
 
 WorkPtr GraphTransport::Batch(const CallPtr& call, const Tensors& xs) {
@@ -381,9 +375,12 @@ WorkPtr GraphTransport::Batch(const CallPtr& call, const Tensors& xs) {
   Tensors operands(rounds.size());
   Tensors outputs(rounds.size());
   std::vector<CollectivePermute> nodes(rounds.size());
+  const std::vector<std::vector<int64_t>> groups = groups_.Expanded(group().world_size);
   for (size_t i = 0; i < rounds.size(); ++i) {
     for (const Message& message : rounds[i]) {
-      AddPairs(message, &nodes[i]);
+      for (const std::vector<int64_t>& members : groups) {
+        nodes[i].pairs.emplace_back(members[message.from], members[message.to]);
+      }
       if (message.from == group().rank) operands[i] = xs[message.sent];
       if (message.to == group().rank) outputs[i] = xs[message.received];
     }

@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "lowering/collective.h"
-#include "torch_xla_cc/distributed/batch.h"
 #include "torch_xla_cc/distributed/host_transport.h"
 #include "torch_xla_cc/distributed/transport.h"
 
@@ -53,8 +52,6 @@ class GraphTransport final : public Transport {
   WorkPtr Barrier(const CallPtr& call) override;
 
  private:
-  // Those of a message of a batch.
-  void AddPairs(const Message& message, CollectivePermute* node) const;
   // The nodes' results for a call that all ranks have in their graphs.
   Tensors Issue(const CallPtr& call, const Collective& node, const Tensors& operands) const;
   WorkPtr Done(const CallPtr& call, Tensors outputs) const;
@@ -71,7 +68,8 @@ class GraphTransport final : public Transport {
   std::optional<at::Tensor> Exchanged(const CallPtr& call, const at::Tensor& input) const;
 
   Groups groups_;
-  Groups only_;  // this group, and ranks that are in none
+  bool along_axis_;  // of a mesh: groups_ has the groups beside this one
+  Groups only_;      // this group, and ranks that are in none
   std::unique_ptr<HostTransport> beside_;
   bool holds_ = false;
 };

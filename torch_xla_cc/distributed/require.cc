@@ -117,9 +117,7 @@ void RequireWhole(const char* op, const char* argument, const Tensors& wholes, c
   RequireCount(op, argument, wholes.size(), parts.size(), "part");
   for (size_t i = 0; i < wholes.size(); ++i) {
     RequireType(op, argument, wholes[i], parts[i]);
-    const int64_t elements = parts[i].numel() * size;
-    if (wholes[i].numel() == elements) continue;
-    RequireElements(op, argument, wholes[i], elements,
+    RequireElements(op, argument, wholes[i], parts[i].numel() * size,
                     std::to_string(size) + " times those of a rank's part");
   }
 }

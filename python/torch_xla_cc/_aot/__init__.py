@@ -1,6 +1,6 @@
 """Ahead-of-time compilation by the real compilers, on a machine without their devices."""
 
-from .compiler import compile_hlo, compile_many
+from .compiler import compile_hlo, compile_many, crash
 from .errors import CompilerCrashed, CompilerError, CompilerMissing, CompilerTimeout
 from .program import CompiledProgram
 from .query import collectives, elementwise_before
@@ -16,6 +16,7 @@ __all__ = [
     "collectives",
     "compile_hlo",
     "compile_many",
+    "crash",
     "elementwise_before",
     "parse_target",
 ]

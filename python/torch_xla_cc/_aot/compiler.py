@@ -150,13 +150,18 @@ def _read_answers(out: bytes, target: Target) -> list[CompiledProgram | Compiler
 def _death(target: Target, run: _Run, timeout_s: float) -> CompilerError:
     if run.exit_code == -signal.SIGALRM:
         return CompilerTimeout(f"compiling for {target.name!r} took more than {timeout_s} s")
-    how = f"exit code {run.exit_code}"
-    if run.exit_code < 0:
-        how = f"signal {-run.exit_code}, {signal.strsignal(-run.exit_code)}"
-    last_words = [line for line in run.stderr.splitlines() if line and not _NOISE.search(line)]
+    return crash(target.name, run.exit_code, run.stderr)
+
+
+def crash(target: str, exit_code: int, stderr: str) -> CompilerCrashed:
+    """The error of a compiler whose process has ended so, with its last words."""
+    how = f"exit code {exit_code}"
+    if exit_code < 0:
+        how = f"signal {-exit_code}, {signal.strsignal(-exit_code)}"
+    last_words = [line for line in stderr.splitlines() if line and not _NOISE.search(line)]
     return CompilerCrashed(
-        f"the compiler for {target.name!r} crashed ({how}); the last it printed:\n"
+        f"the compiler for {target!r} crashed ({how}); the last it printed:\n"
         + "\n".join(last_words[-10:]),
-        run.exit_code,
-        run.stderr,
+        exit_code,
+        stderr,
     )

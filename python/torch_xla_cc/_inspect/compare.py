@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
 
-from rich.console import Console
 from rich.table import Table
 
-from .report import Report, became, ranks, short
+from .report import WIDTH, Report, became, ranks, short, text_of
 from .rows import Row
 
 
@@ -71,19 +69,19 @@ class Comparison:
         found = {"a": _titles(self.a), "b": _titles(self.b), "equal": self.equal, "pairs": pairs}
         return json.dumps(found, indent=2)
 
-    def to_text(self, width: int = 160) -> str:
+    def to_text(self, width: int = WIDTH) -> str:
         """A table, for people."""
-        page = Console(file=io.StringIO(), width=width)
-        page.print(self.table())
-        assert isinstance(page.file, io.StringIO)
-        return page.file.getvalue()
+        return text_of(self.table(), width)
 
     def table(self) -> Table:
         """The pairs, for a terminal."""
         total = self.b.wire_bytes - self.a.wire_bytes
         world = max(self.a.world, self.b.world)
         table = Table(
-            title=f"A: {_title(self.a)}\nB: {_title(self.b)}",
+            title="\n".join(
+                f"{side}: {report.title}, {report.world} ranks"
+                for side, report in (("A", self.a), ("B", self.b))
+            ),
             caption="equal" if self.equal else f"{total:+,} bytes come to a rank in B",
         )
         for heading in ("A", "B", "operands", "groups", "differs in"):
@@ -166,11 +164,6 @@ def _kind(row: Row) -> Hashable:
 def _both(pair: Pair, text: Callable[[Row], str]) -> str:
     texts = [text(row) for row in (pair.a, pair.b) if row is not None]
     return " / ".join(key for key, _ in itertools.groupby(texts))
-
-
-def _title(report: Report) -> str:
-    where = f" for {report.target}" if report.target else ""
-    return f"{report.module}{where}, {report.world} ranks"
 
 
 def _titles(report: Report) -> dict[str, object]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -18,7 +17,6 @@ from .._hlo.instruction import arrays
 from .._hlo.text import Computation
 
 _CPU_CHILD = Path(__file__).with_name("cpu_child.py")
-_LAST_WORDS = 2000
 
 
 @dataclass(frozen=True)
@@ -92,12 +90,4 @@ def _on_cpu(module: bytes, world: int, timeout_s: float) -> bytes:
         raise _aot.CompilerTimeout(f"compiling for 'cpu' took more than {timeout_s} s") from None
     if child.returncode == 0:
         return child.stdout
-    how = f"exit code {child.returncode}"
-    if child.returncode < 0:
-        how = f"signal {-child.returncode}, {signal.strsignal(-child.returncode)}"
-    words = child.stderr.decode(errors="replace")[-_LAST_WORDS:]
-    raise _aot.CompilerCrashed(
-        f"the compiler for 'cpu' ended with {how}; the last it printed:\n{words}",
-        child.returncode,
-        words,
-    )
+    raise _aot.crash("cpu", child.returncode, child.stderr.decode(errors="replace"))

@@ -1,4 +1,4 @@
-"""The folder of `--xla_dump_to`, whoever wrote it: torch_xla, JAX, TensorFlow."""
+"""The folder of `--xla_dump_to`, of torch_xla, JAX or whatever else brings XLA."""
 
 from __future__ import annotations
 

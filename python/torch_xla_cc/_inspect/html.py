@@ -20,7 +20,7 @@ _WIDTH, _LINE = 1000, 22  # of the pictures of schedules, in units of SVG
 
 def page(reports: Sequence[Report]) -> str:
     """The whole file, of one report or of several."""
-    titles = [_title(report) for report in reports]
+    titles = [report.title for report in reports]
     links = "".join(f'<a href="#r{i}">{escape(title)}</a>' for i, title in enumerate(titles))
     articles = "".join(_article(f"r{i}", report) for i, report in enumerate(reports))
     return (
@@ -34,13 +34,9 @@ def page(reports: Sequence[Report]) -> str:
     )
 
 
-def _title(report: Report) -> str:
-    return report.module + (f" for {report.target}" if report.target else "")
-
-
 def _article(name: str, report: Report) -> str:
     parts = [
-        f'<article id="{name}"><h1>{escape(_title(report))}</h1>{_totals(report)}',
+        f'<article id="{name}"><h1>{escape(report.title)}</h1>{_totals(report)}',
         f'<p class="failure" role="alert">{escape(report.failure)}</p>' if report.failure else "",
         f"<h2>Collectives</h2>{_collectives(report)}",
         f"<h2>Bytes by operation</h2>{_by_opcode(report)}",
@@ -138,10 +134,9 @@ def _heat_map(matrix: list[list[int]]) -> str:
     body = "".join(
         f'<tr><th scope="row">{name}</th>'
         + "".join(
-            f'<td style="--part:{size / most:.4f}" title="{a} to {b}: {size:,} bytes">'
+            f'<td style="--part:{size / most:.4f}" title="{name} to {to}: {size:,} bytes">'
             f"<span{hidden}>{_brief(size)}</span></td>"
-            for b, size in zip(names, line, strict=True)
-            for a in [name]
+            for to, size in zip(names, line, strict=True)
         )
         + "</tr>"
         for name, line in zip(names, cells, strict=True)

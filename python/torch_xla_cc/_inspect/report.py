@@ -24,6 +24,7 @@ from .trace import Traced
 if TYPE_CHECKING:
     from .compare import Comparison
 
+WIDTH = 160  # of tables that go to no terminal
 _VERSION = 1  # of the JSON
 
 
@@ -84,20 +85,18 @@ class Report:
             caption += "; memory: " + ", ".join(f"{k} {n:,}" for k, n in self.memory.items() if n)
         return caption
 
-    def to_text(self, width: int = 160) -> str:
+    @property
+    def title(self) -> str:
+        """What it is of, and for."""
+        return self.module + (f" for {self.target}" if self.target else "")
+
+    def to_text(self, width: int = WIDTH) -> str:
         """A table, for people."""
-        page = Console(file=io.StringIO(), width=width)
-        page.print(self.table())
-        assert isinstance(page.file, io.StringIO)
-        return page.file.getvalue()
+        return text_of(self.table(), width)
 
     def table(self) -> Table:
         """The rows, for a terminal."""
-        where = f" for {self.target}" if self.target else ""
-        table = Table(
-            title=f"{self.module}{where}, {self.world} ranks",
-            caption=self._caption(),
-        )
+        table = Table(title=f"{self.title}, {self.world} ranks", caption=self._caption())
         for heading in ("collective", "operands", "groups", "how", "issued at", "meanwhile"):
             table.add_column(heading, overflow="fold")
         for heading in ("bytes", "on the wire", "on a link"):
@@ -113,6 +112,14 @@ class Report:
                 *(f"{n:,}" for n in (row.memory_bytes, row.wire_bytes, row.link_bytes)),
             )
         return table
+
+
+def text_of(table: Table, width: int) -> str:
+    """The table as it is printed."""
+    page = Console(file=io.StringIO(), width=width)
+    page.print(table)
+    assert isinstance(page.file, io.StringIO)
+    return page.file.getvalue()
 
 
 def of_path(path: str, module: str = "") -> list[Report]:

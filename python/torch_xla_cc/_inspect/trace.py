@@ -15,6 +15,7 @@ import torch_xla
 from torch.utils import _pytree
 
 from .. import _C, _door
+from .._in_graph import in_graph
 from .._recording import Call, record
 from .._runtime import XLAC
 from .._targets import lowering_for
@@ -54,15 +55,13 @@ def of_call(
     if target is None:
         target, world_size = _C.current_target()
     torch_xla.sync()  # what is pending is no part of it
-    with _one_at_a_time, lines(), record() as calls:
-        traced = on_this_rank(title, call, target, world_size)
+    with _one_at_a_time, _lines(), record() as calls:
+        traced = _traced(title, call, target, world_size)
     return dataclasses.replace(traced, calls=tuple(calls))
 
 
-def on_this_rank(
-    title: str, call: Callable[[], Any], target: str, world_size: int | None
-) -> Traced:
-    """`of_call`, where ranks trace at the same time, and calls and lines are seen to."""
+def _traced(title: str, call: Callable[[], Any], target: str, world_size: int | None) -> Traced:
+    """`of_call`, but for the calls: this thread's rank traces."""
     rank = _door.default_rank()
     before = _Before(rank)
     with (
@@ -70,7 +69,7 @@ def on_this_rank(
         _door.nothing_runs(_NOTHING_RUNS),
         # On a thread of autograd's a backward pass would be for another target.
         torch.autograd.set_multithreading_enabled(False),
-        _calls_in_graph(),
+        in_graph(),  # else calls of torch.distributed run what is pending
     ):
         name, world = _C.current_target()
         try:
@@ -101,17 +100,7 @@ def _empty(tensors: list[torch.Tensor]) -> None:
 
 
 @contextlib.contextmanager
-def _calls_in_graph() -> Iterator[None]:
-    """Calls of torch.distributed do not run what is pending."""
-    before = _C.set_in_graph(True)
-    try:
-        yield
-    finally:
-        _C.set_in_graph(before)
-
-
-@contextlib.contextmanager
-def lines() -> Iterator[None]:
+def _lines() -> Iterator[None]:
     """Instructions know the line that issued them."""
     before = _C.debug()
     _C.set_debug(True)

@@ -17,6 +17,7 @@ from torch_xla import runtime
 
 from torch_xla_cc import _C
 from torch_xla_cc._C import CollectiveMismatchError, CollectiveTimeoutError
+from torch_xla_cc._in_graph import in_graph
 from torch_xla_cc._thread_worlds import this_rank
 from torch_xla_cc.distributed import _autograd, _flight
 from torch_xla_cc.distributed._flight import flight_recorder
@@ -70,20 +71,6 @@ def _create(options: Any, _: Any = None) -> Any:  # noqa: ANN401
         return _C.thread_backend(_group(options), _milliseconds(options))
     # On CPU each process has a client of its own, and XLA does not connect them.
     return _between_processes(options, in_graph=runtime.device_type() != "CPU")
-
-
-@contextlib.contextmanager
-def in_graph() -> Iterator[None]:
-    """Leave the calls of this thread in the lazy graph until the step.
-
-    Without it each call runs what is pending, as scripts expect: a rank may read what it got while
-    others go on. Inside, all ranks of a group must read, and step, after the same calls.
-    """
-    before = _C.set_in_graph(True)
-    try:
-        yield
-    finally:
-        _C.set_in_graph(before)
 
 
 @contextlib.contextmanager
