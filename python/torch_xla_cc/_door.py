@@ -33,10 +33,14 @@ _READERS = (
 )
 
 
+# Given a rank, and whether it steps: a context to run its graph in, or to read one tensor in.
+Around = Callable[[int, bool], contextlib.AbstractContextManager[None]]
+
+
 class _Thread(threading.local):
     """What holds for one thread."""
 
-    refuses: str = ""  # why nothing may run
+    around: Around | None = None
 
 
 _thread = _Thread()
@@ -45,9 +49,8 @@ _originals: dict[str, Callable[..., Any]] = {}
 _programs: dict[bytes, _C.Program] = {}
 
 
-def _refuse_if_asked() -> None:
-    if _thread.refuses:
-        raise RuntimeError(_thread.refuses)
+def _around(rank: int, steps: bool) -> contextlib.AbstractContextManager[None]:
+    return _thread.around(rank, steps) if _thread.around else contextlib.nullcontext()
 
 
 def _rank_of(device: str) -> int:
@@ -109,7 +112,11 @@ def _step_marker(
     device: str = "", devices: list[str] | None = None, wait: bool = True, reset_scope: bool = True
 ) -> None:
     """`_XLAC._xla_step_marker`, after meeting the other ranks. Raises RanksDisagree."""
-    _refuse_if_asked()
+    with _around(_rank_of(device), reset_scope):
+        _step(device, devices, wait, reset_scope)
+
+
+def _step(device: str, devices: list[str] | None, wait: bool, reset_scope: bool) -> None:
     rank = _rank_of(device)
     run = functools.partial(
         _originals["_xla_step_marker"],
@@ -134,9 +141,9 @@ def run_pending(rank: int) -> None:
     graph that the tensor needs, and the rest of it again later: the collectives in both would
     happen twice on this rank and once on the others.
     """
-    _refuse_if_asked()
-    if _C.ranks_pending(rank):
-        _step_marker(f"xla:{rank}", wait=False, reset_scope=False)
+    with _around(rank, False):
+        if _C.ranks_pending(rank):
+            _step(f"xla:{rank}", None, wait=False, reset_scope=False)
 
 
 def run_graph(rank: int) -> None:
@@ -235,17 +242,17 @@ def close_door() -> None:
 
 
 @contextlib.contextmanager
-def nothing_runs(why: str) -> Iterator[None]:
-    """Whatever would run a graph on this thread, or read of it, raises RuntimeError(why)."""
+def running(around: Around) -> Iterator[None]:
+    """Whatever runs a graph on this thread, or reads of it, does so inside of `around`."""
     opens = not _originals  # no launch is running
     if opens:
         open_door()
-    before = _thread.refuses
-    _thread.refuses = why
+    before = _thread.around
+    _thread.around = around
     try:
         yield
     finally:
-        _thread.refuses = before
+        _thread.around = before
         if opens:
             close_door()
 

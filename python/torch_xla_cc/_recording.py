@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import threading
 from collections.abc import Iterator
+from typing import Any
 
 from torch_xla_cc import _C
 
@@ -28,34 +30,52 @@ class Call:
     line: int
 
 
+_open: list[list[Call]] = []  # one for each block
+_lock = threading.Lock()
+
+
 @contextlib.contextmanager
 def record() -> Iterator[list[Call]]:
     """Collect the collectives that all ranks of this process issue inside the block.
 
-    The list is filled when the block ends. Blocks do not nest.
+    The list is filled when the block ends.
     """
     calls: list[Call] = []
-    _C.take_records()
-    _C.set_recording(True)
+    deliver()
+    with _lock:
+        _open.append(calls)
+        _C.set_recording(True)
     try:
         yield calls
     finally:
-        _C.set_recording(False)
-        calls.extend(
-            Call(
-                rank=raw["rank"],
-                op=raw["op"],
-                name=raw["name"],
-                operands=tuple(raw["operands"]),
-                results=tuple(raw["results"]),
-                bytes=raw["bytes"],
-                groups=tuple(map(tuple, raw["groups"])),
-                target=f"{raw['target']}/{raw['world_size']}",
-                rule=raw["rule"],
-                why=raw["why"],
-                opcodes=tuple(raw["opcodes"]),
-                file=raw["file"],
-                line=raw["line"],
-            )
-            for raw in _C.take_records()
-        )
+        deliver()
+        with _lock:
+            # Not remove(), for which lists with the same calls are the same.
+            _open[:] = [one for one in _open if one is not calls]
+            _C.set_recording(bool(_open))
+
+
+def deliver() -> None:
+    """Fill the lists of the open blocks up to now."""
+    with _lock:
+        new = [_call(raw) for raw in _C.take_records()]
+        for calls in _open:
+            calls.extend(new)
+
+
+def _call(raw: dict[str, Any]) -> Call:
+    return Call(
+        rank=raw["rank"],
+        op=raw["op"],
+        name=raw["name"],
+        operands=tuple(raw["operands"]),
+        results=tuple(raw["results"]),
+        bytes=raw["bytes"],
+        groups=tuple(map(tuple, raw["groups"])),
+        target=f"{raw['target']}/{raw['world_size']}",
+        rule=raw["rule"],
+        why=raw["why"],
+        opcodes=tuple(raw["opcodes"]),
+        file=raw["file"],
+        line=raw["line"],
+    )

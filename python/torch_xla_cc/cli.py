@@ -2,6 +2,8 @@
 
 txcc doctor                 versions, device, thread pool, and what is missing
 txcc capabilities           what the compilers of devices take: all, or --op and --target
+txcc inspect SCRIPT -- ...  what the collectives of a step of a script become, for --target; the
+                            ranks that it launches, or --ranks, run on virtual devices up to --step
 txcc inspect --dump DIR     what the collectives became in the programs of a dump of XLA's
 txcc compare A B            the collectives of two programs: dumps, or files of HLO
 
@@ -13,6 +15,7 @@ that is wrong.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -34,26 +37,59 @@ _FORMAT = flags.DEFINE_enum("format", "text", ["text", "json", "html"], "How res
 _DUMP = flags.DEFINE_string("dump", None, "A folder that XLA_FLAGS=--xla_dump_to=DIR has filled.")
 _OP = flags.DEFINE_string("op", "", "A collective, such as all_to_all; all of them if empty.")
 _TARGET = flags.DEFINE_string("target", "", "A device, such as tpu:v5e or gpu:h100.")
+_RANKS = flags.DEFINE_integer(
+    "ranks", None, "Run the script once a rank, as torchrun does, and so often.", lower_bound=1
+)
+_STEP = flags.DEFINE_integer(
+    "step", 1, "Which of the script's steps that have collectives.", lower_bound=1
+)
+_TIMEOUT = flags.DEFINE_float("timeout", 120.0, "Seconds for the compiler.", lower_bound=0.0)
 _MODULE = flags.DEFINE_string("module", "", "Only modules with this in their names.")
 
 
 def _run_inspect(words: Sequence[str]) -> int:
-    """Print a report of each module that has collectives; 1 if a file cannot be read."""
+    """Print a report of each program that has collectives; 1 if something is not well with it."""
+    if _DUMP.value and not words:
+        return _inspect_dump(_DUMP.value)
+    if words and not _DUMP.value:
+        return _inspect_script(words[0], words[1:])
+    return _misused("inspect: expected a script, or --dump DIR and no other word")
+
+
+def _inspect_dump(folder: str) -> int:
     from torch_xla_cc._inspect import dump, report
 
-    if not _DUMP.value or words:
-        return _misused("inspect: expected --dump DIR and no other word")
     try:
-        reports = report.of_path(_DUMP.value, _MODULE.value)
+        _show_reports(report.of_path(folder, _MODULE.value))
     except dump.DumpError as error:
         return _failed(f"inspect: {error}")
+    return 0
+
+
+def _inspect_script(path: str, args: Sequence[str]) -> int:
+    os.environ["PJRT_DEVICE"] = "CPU"  # virtual devices, whatever is here
+    from torch_xla_cc import _aot
+    from torch_xla_cc._inspect import capture, ranks, report, script
+
+    target = _TARGET.value or "cpu"
+    try:
+        programs = script.programs(path, args, target, _RANKS.value, _STEP.value)
+        reports = [report.of_sides(*report.sides(one, _TIMEOUT.value)) for one in programs[0]]
+    except (OSError, ValueError, capture.NoSuchStepError, _aot.CompilerMissing) as error:
+        return _failed(f"inspect: {error}")
+    compared = ranks.of_programs(programs)
+    print(compared.verdict, file=sys.stdout if _FORMAT.value == "text" else sys.stderr)
+    _show_reports(reports)
+    return 1 if compared.divergence or any(one.failure for one in reports) else 0
+
+
+def _show_reports(reports: Sequence[Report]) -> None:
     if _FORMAT.value == "html":
         from torch_xla_cc._inspect import html
 
         print(html.page(reports))
     else:
         _show(reports)
-    return 0
 
 
 def _run_compare(words: Sequence[str]) -> int:

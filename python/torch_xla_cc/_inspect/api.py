@@ -6,12 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from .. import _hlo_pb
-from .._hlo import proto
-from .._hlo.collectives import finder
 from . import copies, trace
-from .compiled import Compiled, check_target, compiled
-from .report import Report, of_sides
+from .compiled import Compiled, check_target
+from .report import Report, of_sides, sides
 
 _TIMEOUT_S = 120.0
 
@@ -128,8 +125,4 @@ def _sides(
         )
     else:
         traced = trace.of_tensors(what)
-    if not traced.module:
-        return traced, [], Compiled()
-    module = _hlo_pb.HloModuleProto.FromString(traced.module)
-    before = finder(proto.computations(module)).found()
-    return traced, before, compiled(traced.module, traced.target, traced.world, timeout_s)
+    return sides(traced, timeout_s)

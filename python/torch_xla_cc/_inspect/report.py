@@ -6,7 +6,7 @@ import dataclasses
 import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from rich.table import Table
 from .._hlo.collectives import Collective, Finder
 from .._hlo.traffic import flows
 from . import dump
-from .compiled import Compiled
+from .compiled import Compiled, compiled
 from .rows import GONE, HOST, UNKNOWN, Row, not_compiled, rows, through_host
 from .trace import Traced
 
@@ -157,6 +157,27 @@ def of_sides(traced: Traced, before: list[Collective], after: Compiled) -> Repor
     )
 
 
+def sides(traced: Traced, timeout_s: float) -> tuple[Traced, list[Collective], Compiled]:
+    """A traced program, its collectives, and what the target's compiler made of it."""
+    if not traced.module:
+        return traced, [], Compiled()
+    made = compiled(traced.module, traced.target, traced.world, timeout_s)
+    return traced, traced.collectives(), made
+
+
+def of_traced(programs: Sequence[Traced]) -> Report:
+    """Of the programs of a rank, of which no compiler has been asked."""
+    made = [
+        row
+        for one in programs
+        for row in (
+            *not_compiled(one.collectives(), one.world),
+            *(through_host(call) for call in one.calls if call.rule == HOST),
+        )
+    ]
+    return Report(programs[0].name, programs[0].target, programs[0].world, tuple(made))
+
+
 def _lengths(found: Finder, made: Iterable[Row]) -> dict[str, int]:
     return {row.computation: found.lengths.get(row.computation, 0) for row in made}
 
@@ -165,6 +186,8 @@ def became(row: Row) -> str:
     """ "reduce-scatter -> all-reduce"; "2 all-reduce -> all-reduce-start"."""
     if row.after == HOST:
         return "through the host"
+    if row.after == UNKNOWN:
+        return short(row.before)
     after = row.after + ("-start" if row.asynchronous else "") if row.after else "gone"
     before = short(row.before)
     if not before:
@@ -186,8 +209,10 @@ def ranks(row: Row, world: int) -> str:
 
 def overlap(row: Row) -> str:
     """What computes meanwhile."""
-    if not row.opcode or not row.asynchronous:
-        return "waits" if row.opcode else ""
+    if row.after in (GONE, HOST, UNKNOWN):
+        return ""
+    if not row.asynchronous:
+        return "waits"
     return short(row.meanwhile) or "nothing"
 
 

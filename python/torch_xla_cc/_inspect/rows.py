@@ -56,7 +56,11 @@ class Row:
 def rows(before: Sequence[Collective], after: Sequence[Collective], world: int) -> list[Row]:
     """A row for each collective of the compiled program; then those that are gone."""
     left = list(before)
-    made = [_row(one, _taken(one, left), one.opcode, world) for one in after]
+    were = [_taken(one, left) for one in after]
+    made = [
+        _row(one, was or _nameless(one, left), one.opcode, world)
+        for one, was in zip(after, were, strict=True)
+    ]
     return made + [_row(one, [one], GONE, world) for one in left]
 
 
@@ -112,10 +116,28 @@ def _taken(one: Collective, left: list[Collective]) -> list[Collective]:
     return taken
 
 
+def _nameless(one: Collective, left: list[Collective]) -> list[Collective]:
+    """Removes from `left` the first that may have become this one, which has lost its metadata.
+
+    As the all-reduce has that a TPU's compiler makes of a small reduce-scatter.
+    """
+    if one.source.op_name or one.opcode != "all-reduce":
+        return []
+    for old in left:
+        if old.opcode == "reduce-scatter" and _same_operands(old, one):
+            left.remove(old)
+            return [old]
+    return []
+
+
+def _same_operands(old: Collective, new: Collective) -> bool:
+    return (old.groups, old.pairs) == (new.groups, new.pairs) and old.operands == new.operands
+
+
 def _same_call(old: Collective, new: Collective) -> bool:
     if old.source.op_name or new.source.op_name:
         return old.source == new.source
-    return (old.groups, old.pairs) == (new.groups, new.pairs) and old.operands == new.operands
+    return _same_operands(old, new)
 
 
 def _without(arrays: list[Array], old: Collective) -> bool:
@@ -130,7 +152,8 @@ def _without(arrays: list[Array], old: Collective) -> bool:
 
 
 def _row(one: Collective, was: list[Collective], after: str, world: int) -> Row:
-    call, rule, why = how(one.source)
+    source = one.source if one.source.op_name or not was else was[0].source
+    call, rule, why = how(source)
     runs = after != GONE
     return Row(
         name=one.name,
@@ -150,8 +173,8 @@ def _row(one: Collective, was: list[Collective], after: str, world: int) -> Row:
         rule=rule,
         why=why,
         call=call,
-        file=one.source.file,
-        line=one.source.line,
+        file=source.file,
+        line=source.line,
         meanwhile=tuple(step.opcode for step in one.meanwhile),
         begins=one.begins,
         ends=one.ends,

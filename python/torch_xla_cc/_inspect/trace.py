@@ -7,21 +7,24 @@ import dataclasses
 import gc
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch_xla
 from torch.utils import _pytree
 
-from .. import _C, _door
+from .. import _C, _door, _hlo_pb
+from .._hlo import proto
+from .._hlo.collectives import Collective, finder
 from .._in_graph import in_graph
 from .._recording import Call, record
 from .._runtime import XLAC
 from .._targets import lowering_for
 
 _NO_SWITCH_S = 5.0
-_one_at_a_time = threading.Lock()  # what is recorded, and that lines are, is of the process
+_one_at_a_time = threading.Lock()  # whether instructions know their lines is of the process
 _NOTHING_RUNS = (
     "inspect: the function reads a tensor, or runs a step, but it is traced only and nothing of it "
     "runs. Have it return its tensors, without .item(), .cpu(), print or torch_xla.sync()"
@@ -38,11 +41,37 @@ class Traced:
     target: str
     world: int
 
+    def collectives(self) -> list[Collective]:
+        """Those of the program."""
+        if not self.module:
+            return []
+        module = _hlo_pb.HloModuleProto.FromString(self.module)
+        return finder(proto.computations(module)).found()
+
 
 def of_tensors(tensors: Any) -> Traced:  # noqa: ANN401 (any structure of tensors)
     """What is pending for them."""
     name, world = _C.current_target()
     return Traced("pending tensors", _module(_xla_tensors(tensors)), (), name, world)
+
+
+class Step:
+    """What a step of a rank would run, given the tensors that live there."""
+
+    def __init__(self, rank: int, living: list[torch.Tensor]) -> None:
+        self._rank = rank
+        grads = [x.grad for x in living if x.is_leaf and x.grad is not None]
+        pending = {XLAC._xla_get_tensor_id(x): x for x in (*living, *grads) if _is_pending(x)}
+        self._tensors = [pending[number] for number in sorted(pending)]
+
+    def traced(self, title: str, calls: tuple[Call, ...], target: str, world: int) -> Traced:
+        """The program of it."""
+        return Traced(title, _module(self._tensors), calls, target, world)
+
+    def drop(self) -> None:
+        """Have nothing of it run, here or later."""
+        _door.drop(self._rank)
+        _empty(self._tensors)
 
 
 def of_call(
@@ -55,9 +84,10 @@ def of_call(
     if target is None:
         target, world_size = _C.current_target()
     torch_xla.sync()  # what is pending is no part of it
-    with _one_at_a_time, _lines(), record() as calls:
+    with _one_at_a_time, lines(), record() as calls:
         traced = _traced(title, call, target, world_size)
-    return dataclasses.replace(traced, calls=tuple(calls))
+    rank = _door.default_rank()
+    return dataclasses.replace(traced, calls=tuple(one for one in calls if one.rank == rank))
 
 
 def _traced(title: str, call: Callable[[], Any], target: str, world_size: int | None) -> Traced:
@@ -66,7 +96,7 @@ def _traced(title: str, call: Callable[[], Any], target: str, world_size: int | 
     before = _Before(rank)
     with (
         lowering_for(target, world_size),
-        _door.nothing_runs(_NOTHING_RUNS),
+        _door.running(_refuse),
         # On a thread of autograd's a backward pass would be for another target.
         torch.autograd.set_multithreading_enabled(False),
         in_graph(),  # else calls of torch.distributed run what is pending
@@ -87,6 +117,10 @@ def _traced(title: str, call: Callable[[], Any], target: str, world_size: int | 
     return Traced(title, module, (), name, world)
 
 
+def _refuse(rank: int, steps: bool) -> NoReturn:
+    raise RuntimeError(_NOTHING_RUNS)
+
+
 def _program(call: Callable[[], Any], before: _Before) -> bytes:
     results = call()
     return _module([*_xla_tensors(results), *before.changed()])
@@ -96,25 +130,33 @@ def _empty(tensors: list[torch.Tensor]) -> None:
     """Without what they had to compute, which is for another device; NaN where there is one."""
     for x in tensors:
         value = float("nan") if x.is_floating_point() or x.is_complex() else 0
-        _hold(x, _inner(torch.full_like(x.detach(), value)))
+        _hold(x, _inner(torch.full(x.shape, value, dtype=x.dtype, device=x.device)))
 
 
 @contextlib.contextmanager
-def _lines() -> Iterator[None]:
-    """Instructions know the line that issued them."""
-    before = _C.debug()
+def lines() -> Iterator[None]:
+    """Instructions know the line that issued them: collectives from us, others from torch_xla."""
+    before = _C.debug(), XLAC._get_ir_debug()
     _C.set_debug(True)
+    XLAC._set_ir_debug(True)
     try:
         yield
     finally:
-        _C.set_debug(before)
+        _C.set_debug(before[0])
+        XLAC._set_ir_debug(before[1])
 
 
 def _module(tensors: list[torch.Tensor]) -> bytes:
     unique = {id(x): x for x in tensors}
     if not unique:
         return b""
-    return bytes(XLAC._get_xla_tensors_hlo_proto(list(unique.values())))
+    traced = bytes(XLAC._get_xla_tensors_hlo_proto(list(unique.values())))
+    module = _hlo_pb.HloModuleProto.FromString(traced)
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            if instruction.opcode == "call":  # of ours: compilers put its name before what it has
+                instruction.ClearField("metadata")
+    return bytes(module.SerializeToString())
 
 
 def _xla_tensors(structure: Any) -> list[torch.Tensor]:  # noqa: ANN401 (any structure)
@@ -122,12 +164,18 @@ def _xla_tensors(structure: Any) -> list[torch.Tensor]:  # noqa: ANN401 (any str
     return [x for x in leaves if isinstance(x, torch.Tensor) and x.device.type == "xla"]
 
 
+def _is_pending(x: torch.Tensor) -> bool:
+    """Whether it has something to compute."""
+    return "XLAData: None" in XLAC._get_xla_tensor_debug_info(x)
+
+
 class _Before:
     """The tensors of a rank, and what they hold: a step writes to some of them."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
-        self._held = [(x, _inner(x), x.grad if x.is_leaf else None) for x in _living(rank)]
+        here = living()[rank]
+        self._held = [(x, _inner(x), x.grad if x.is_leaf else None) for x in here]
 
     def changed(self) -> list[torch.Tensor]:
         """What a call has written to, and gradients that it has made."""
@@ -143,8 +191,8 @@ class _Before:
         """What is there now, was not before, and was to be computed."""
         gc.collect()
         known = {id(x) for x, *_ in self._held} | {id(inner) for _, inner, _ in self._held}
-        new = [x for x in _living(self._rank) if id(x) not in known]
-        return [x for x in new if "XLAData: None" in XLAC._get_xla_tensor_debug_info(x)]
+        new = [x for x in living()[self._rank] if id(x) not in known]
+        return [x for x in new if _is_pending(x)]
 
     def restore(self) -> None:
         """Give all back what they held."""
@@ -168,7 +216,8 @@ def _hold(x: torch.Tensor, inner: torch.Tensor) -> None:
         torch._functionalize_sync(x)
 
 
-def _living(rank: int) -> list[torch.Tensor]:
+def living() -> dict[int, list[torch.Tensor]]:
+    """The XLA tensors of this process, by rank."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_NO_SWITCH_S)  # other threads could end what is looked at
     try:
@@ -179,4 +228,8 @@ def _living(rank: int) -> list[torch.Tensor]:
             x._fix_weakref()  # some of these objects were kept by C++ only
     finally:
         sys.setswitchinterval(interval)
-    return [x for x in tensors if x.device.type == "xla" and x.device.index == rank]
+    found: dict[int, list[torch.Tensor]] = defaultdict(list)
+    for x in tensors:
+        if x.device.type == "xla":
+            found[x.device.index].append(x)
+    return found

@@ -1,0 +1,159 @@
+"""Ranks that run up to a step, of which all is taken that the step would run."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from .. import _C, _door
+from .._launch import launch
+from .._recording import Call, deliver, record
+from .compiled import is_cpu
+from .trace import Step, Traced, lines, living
+
+
+class Captured(BaseException):
+    """Ends a program that has come to its step. Not an Exception: nobody shall catch it."""
+
+
+class NoSuchStepError(RuntimeError):
+    """The ranks have ended before."""
+
+
+class Capture:
+    """Takes, of ranks that are threads, what their `step`-th step with collectives would run.
+
+    The steps before it run. A rank that ends with collectives pending steps once more, as it does
+    under launch. What is taken does not run, and may be for a device that is not here: `target`.
+    """
+
+    def __init__(
+        self, title: str, target: str, world: int, step: int, timeout_s: float | None = None
+    ) -> None:
+        self._title = title
+        self._target = target
+        self._world = world
+        self._step = step
+        self._timeout_s = timeout_s
+        # The last rank to come looks at the tensors of all: the others keep still meanwhile.
+        self._meeting = threading.Barrier(world, action=self._look)
+        self._calls: list[Call] = []  # of all ranks, since record() began
+        self._steps: dict[int, Step] = {}
+        self._programs: dict[int, list[Traced]] = defaultdict(list)
+
+    def run(self, fn: Callable[..., Any], args: Sequence[Any] = ()) -> list[tuple[Traced, ...]]:
+        """`fn(rank, *args)` on each rank, up to the step; its programs, by rank.
+
+        There are several of a step that reads while collectives are pending.
+        """
+        with lines(), record() as self._calls:
+            launch(self._as_rank, (fn, *args), self._world, timeout_s=self._timeout_s)
+        return [tuple(self._programs[rank]) for rank in range(self._world)]
+
+    def _as_rank(self, rank: int, fn: Callable[..., Any], *args: Any) -> None:  # noqa: ANN401
+        one = _Rank(rank)
+        try:
+            with _door.running(lambda _, steps: self._around(one, steps)), one.ends():
+                self._begin(one)
+                with contextlib.suppress(Captured):
+                    result = fn(rank, *args)  # which lives until its program is taken
+                    self._ended(one)
+                    del result
+        except BaseException:
+            self._meeting.abort()
+            raise
+
+    @property
+    def _is_here(self) -> bool:
+        return is_cpu(self._target)
+
+    def _begin(self, one: _Rank) -> None:
+        """Have the rank trace for the target, if its next step is the one."""
+        if one.steps == self._step - 1:
+            one.traces = True
+            _C.set_in_graph(True)
+            if not self._is_here:
+                _C.set_thread_target(self._target, self._world)
+
+    @contextlib.contextmanager
+    def _around(self, one: _Rank, steps: bool) -> Iterator[None]:
+        """Around each step and each read."""
+        calls = self._new_calls(one)
+        one.pending += calls
+        if not one.pending:
+            yield  # nothing in it is of the target
+            return
+        if one.traces and not steps and not self._is_here:
+            last = one.pending[-1]
+            raise RuntimeError(
+                f"{self._title}: the step reads a tensor after {last.op} of {last.file}:"
+                f"{last.line}, but it is traced for {self._target} and cannot run here. Read after "
+                "the step, or inspect it for the target 'cpu'"
+            )
+        if one.traces:
+            found = self._take(one)
+            if steps:
+                found.drop()
+                raise Captured
+        yield
+        one.pending.clear()
+        if steps:
+            one.steps += 1
+            self._begin(one)
+
+    def _ended(self, one: _Rank) -> None:
+        """The rank has returned: what is pending is its last step."""
+        one.pending += self._new_calls(one)
+        if not one.traces or (self._step > 1 and not one.pending):
+            raise NoSuchStepError(
+                f"{self._title}: rank {one.rank} ended after {one.steps} steps with collectives, "
+                f"but step = {self._step}"
+            )
+        self._take(one).drop()
+
+    def _take(self, one: _Rank) -> Step:
+        """Make a program of what is pending on the rank, when all ranks have come to this."""
+        try:
+            self._meeting.wait(self._timeout_s)
+        except threading.BrokenBarrierError:
+            raise _C.RanksDisagree(
+                f"{self._title}: rank {one.rank} has come to the end of step {self._step}, but "
+                "another rank has not"
+            ) from None
+        found = self._steps.pop(one.rank)
+        program = found.traced(self._title, tuple(one.pending), self._target, self._world)
+        self._programs[one.rank].append(program)
+        return found
+
+    def _look(self) -> None:
+        found = living()
+        self._steps = {rank: Step(rank, found[rank]) for rank in range(self._world)}
+
+    def _new_calls(self, one: _Rank) -> list[Call]:
+        deliver()
+        seen, one.seen = one.seen, len(self._calls)
+        return [call for call in self._calls[seen : one.seen] if call.rank == one.rank]
+
+
+class _Rank:
+    """A rank that runs."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.seen = 0  # how many calls of all ranks
+        self.steps = 0  # that it has run
+        self.traces = False  # it is in the step that is taken
+        self.pending: list[Call] = []
+
+    @contextlib.contextmanager
+    def ends(self) -> Iterator[None]:
+        """What holds for the thread while it traces does not hold afterwards."""
+        try:
+            yield
+        finally:
+            if self.traces:
+                _C.set_in_graph(False)
+                _C.set_thread_target(None, 0)

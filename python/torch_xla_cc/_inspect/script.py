@@ -1,0 +1,150 @@
+"""A user's script, run up to one of its steps."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch_xla
+from torch_xla.distributed import xla_multiprocessing
+
+import torch_xla_cc
+
+from .._install import installed
+from .._thread_worlds import this_rank
+from .capture import Capture, Captured, NoSuchStepError
+from .ranks import Programs, world_of
+
+_OF_RANKS = ("RANK", "LOCAL_RANK")
+
+
+def programs(
+    path: str,
+    args: Sequence[str],
+    target: str,
+    ranks: int | None,
+    step: int,
+    timeout_s: float | None = None,
+) -> list[Programs]:
+    """What each rank would run in the script's `step`-th step that has collectives.
+
+    Args:
+      path: a script that launches its ranks, with torch_xla_cc.launch, torch_xla.launch or
+        xla_multiprocessing.spawn. They become threads on virtual CPU devices, under install().
+      args: its arguments.
+      target: what the step is traced for.
+      ranks: run the script once a rank, as torchrun does, if given.
+    """
+    title = f"{Path(path).name}, step {step}"
+    code = compile(Path(path).read_bytes(), path, "exec")
+    found: list[Programs] = []
+
+    def capture(fn: Callable[..., Any], fn_args: Sequence[Any], nprocs: int | None) -> None:
+        world = world_of(target, nprocs or int(os.environ.get("CPU_NUM_DEVICES", "0")) or None)
+        found.extend(Capture(title, target, world, step, timeout_s).run(fn, fn_args))
+        raise Captured
+
+    with _as_main(path, args), contextlib.suppress(Captured):
+        if ranks is not None:
+            with _environments(ranks):
+                capture(lambda rank: _run(code, path), (), ranks)
+        with _launches(capture):
+            _run(code, path)
+        raise NoSuchStepError(
+            f"{title}: the script has ended and launched no ranks. If it is to be started once a "
+            "rank, as torchrun does, say how many there are: --ranks"
+        )
+    return found
+
+
+def _run(code: types.CodeType, path: str) -> None:
+    main = types.ModuleType("__main__")
+    main.__file__ = path
+    sys.modules["__main__"] = main
+    try:
+        exec(code, vars(main))
+    except SystemExit as ended:
+        if ended.code:
+            raise RuntimeError(f"the script has ended with {ended.code}") from ended
+
+
+@contextlib.contextmanager
+def _as_main(path: str, args: Sequence[str]) -> Iterator[None]:
+    """What holds while a script runs as the main one."""
+    before = list(sys.argv), list(sys.path), sys.modules["__main__"]
+    sys.argv = [path, *args]
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    try:
+        # What it prints is no part of the report.
+        with installed(), contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.argv, sys.path, sys.modules["__main__"] = before
+
+
+@contextlib.contextmanager
+def _launches(
+    capture: Callable[[Callable[..., Any], Sequence[Any], int | None], None],
+) -> Iterator[None]:
+    """Have the functions that launch ranks do that instead."""
+
+    def ours(
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        nprocs: int | None = None,
+        **others: Any,  # noqa: ANN401 (such as how long ranks wait, and how processes start)
+    ) -> None:
+        capture(fn, args, nprocs)
+
+    def theirs(fn: Callable[..., Any], args: Sequence[Any] = (), *others: Any, **more: Any) -> None:  # noqa: ANN401
+        capture(fn, args, None)
+
+    replaced = [
+        (torch_xla_cc, "launch", ours),
+        (torch_xla, "launch", theirs),
+        (xla_multiprocessing, "spawn", ours),
+    ]
+    before = [(module, name, getattr(module, name)) for module, name, _ in replaced]
+    try:
+        for module, name, function in replaced:
+            setattr(module, name, function)
+        yield
+    finally:
+        for module, name, function in before:
+            setattr(module, name, function)
+
+
+class _Environment(os._Environ):  # type: ignore[type-arg]
+    """os.environ, where some variables are of the rank that asks."""
+
+    def __getitem__(self, name: str) -> str:
+        rank = this_rank()
+        return str(super().__getitem__(name) if rank is None or name not in _OF_RANKS else rank)
+
+
+@contextlib.contextmanager
+def _environments(ranks: int) -> Iterator[None]:
+    """The variables that torchrun sets."""
+    shared = {
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "0",
+        **dict.fromkeys(_OF_RANKS, "0"),
+    }
+    before = dict(os.environ)
+    plain = type(os.environ)
+    os.environ.update(shared)
+    os.environ.__class__ = _Environment
+    try:
+        yield
+    finally:
+        os.environ.__class__ = plain
+        for name in shared:
+            os.environ.pop(name)
+        os.environ.update(before)
