@@ -45,7 +45,7 @@ from torch_xla_cc._targets import lowering_for
 from torch_xla_cc._versions import UnsupportedVersion
 
 if _TYPE_CHECKING:
-    from torch_xla_cc._inspect.api import assert_lowers_to, assert_no_copy, inspect
+    from torch_xla_cc._inspect.api import assert_lowers_to, assert_no_copy, compare_ranks, inspect
 
 _C.set_folders(
     f"{_Path(__file__).parent}/", [f"{_Path(m.__file__ or '').parent}/" for m in (torch, torch_xla)]
@@ -73,7 +73,7 @@ def set_debug(on: bool) -> None:
 
 set_debug(_os.environ.get("TORCH_XLA_CC_DEBUG", "0") == "1")
 
-_INSPECTION = ("assert_lowers_to", "assert_no_copy", "inspect")
+_INSPECTION = ("assert_lowers_to", "assert_no_copy", "compare_ranks", "inspect")
 
 
 def __getattr__(name: str) -> _Any:  # noqa: ANN401 (functions of several types)
@@ -98,6 +98,7 @@ __all__ = [
     "assert_lowers_to",
     "assert_no_copy",
     "capabilities",
+    "compare_ranks",
     "fallback",
     "inspect",
     "install",

@@ -41,6 +41,7 @@ message HloModuleProtoWithConfig { HloModuleProto hlo_module = 1; }
 message HloModuleProto {
   string name = 1; string entry_computation_name = 2; repeated HloComputationProto computations = 3;
   ProgramShapeProto host_program_shape = 4; int64 id = 5; int64 entry_computation_id = 6;
+  StackFrameIndexProto stack_frame_index = 17;
 }
 message HloComputationProto {
   string name = 1; repeated HloInstructionProto instructions = 2;
@@ -87,8 +88,15 @@ message IotaReplicaGroupListProto {
 message SourceTarget { int64 source = 1; int64 target = 2; }
 message OpMetadata {
   string op_type = 1; string op_name = 2; string source_file = 3; int32 source_line = 4;
+  int32 stack_frame_id = 15;
   int32 source_end_line = 17; int32 source_column = 18; int32 source_end_column = 19;
 }
+message StackFrameIndexProto {
+  repeated string file_names = 1; repeated FileLocation file_locations = 3;
+  repeated StackFrame stack_frames = 4;
+}
+message FileLocation { int32 file_name_id = 1; int32 line = 3; }
+message StackFrame { int32 file_location_id = 1; int32 parent_frame_id = 2; }
 message FrontendAttributes { map<string, string> map = 1; }
 message PaddingConfig { repeated PaddingConfigDimension dimensions = 1; }
 message PaddingConfigDimension {

@@ -12,6 +12,11 @@ _OURS = f"{Path(__file__).parent}/"
 _LIBRARIES = tuple(f"{Path(module.__file__ or '').parent}/" for module in (torch, torch_xla))
 
 
+def is_users(file: str) -> bool:
+    """Whether it is neither of this package nor of torch's."""
+    return not file.startswith((_OURS, *_LIBRARIES))
+
+
 def call_site() -> str:
     """The file and line of the innermost caller outside of this package, and of torch's if any."""
     frame = sys._getframe(1)

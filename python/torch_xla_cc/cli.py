@@ -75,7 +75,7 @@ def _inspect_script(path: str, args: Sequence[str]) -> int:
     try:
         programs = script.programs(path, args, target, _RANKS.value, _STEP.value)
         reports = [report.of_sides(*report.sides(one, _TIMEOUT.value)) for one in programs[0]]
-    except (OSError, ValueError, capture.NoSuchStepError, _aot.CompilerMissing) as error:
+    except (OSError, ValueError, capture.StepError, _aot.CompilerMissing) as error:
         return _failed(f"inspect: {error}")
     compared = ranks.of_programs(programs)
     print(compared.verdict, file=sys.stdout if _FORMAT.value == "text" else sys.stderr)

@@ -8,6 +8,7 @@ from typing import Any
 
 from . import copies, trace
 from .compiled import Compiled, check_target
+from .ranks import compare_ranks as compare_ranks
 from .report import Report, of_sides, sides
 
 _TIMEOUT_S = 120.0

@@ -11,16 +11,18 @@ from typing import Any
 from .. import _C, _door
 from .._launch import launch
 from .._recording import Call, deliver, record
+from .._sites import call_site
 from .compiled import is_cpu
-from .trace import Step, Traced, lines, living
+from .lines import lines
+from .trace import Step, Traced, living
 
 
 class Captured(BaseException):
     """Ends a program that has come to its step. Not an Exception: nobody shall catch it."""
 
 
-class NoSuchStepError(RuntimeError):
-    """The ranks have ended before."""
+class StepError(RuntimeError):
+    """The step that is asked for is not there, or cannot be traced."""
 
 
 class Capture:
@@ -78,21 +80,23 @@ class Capture:
             if not self._is_here:
                 _C.set_thread_target(self._target, self._world)
 
-    @contextlib.contextmanager
-    def _around(self, one: _Rank, steps: bool) -> Iterator[None]:
+    def _around(self, one: _Rank, steps: bool) -> contextlib.AbstractContextManager[None]:
         """Around each step and each read."""
-        calls = self._new_calls(one)
-        one.pending += calls
+        one.pending += self._new_calls(one)
         if not one.pending:
-            yield  # nothing in it is of the target
-            return
+            return contextlib.nullcontext()  # nothing in it is of the target
         if one.traces and not steps and not self._is_here:
             last = one.pending[-1]
-            raise RuntimeError(
-                f"{self._title}: the step reads a tensor after {last.op} of {last.file}:"
-                f"{last.line}, but it is traced for {self._target} and cannot run here. Read after "
-                "the step, or inspect it for the target 'cpu'"
+            raise StepError(
+                f"{self._title}: the step reads a tensor at {call_site()} after {last.op} of "
+                f"{last.file}:{last.line}, but it is traced for {self._target} and cannot run "
+                "here. Read it after the step, or inspect it for the target 'cpu'"
             )
+        return self._runs(one, steps)
+
+    @contextlib.contextmanager
+    def _runs(self, one: _Rank, steps: bool) -> Iterator[None]:
+        """Around a graph with collectives."""
         if one.traces:
             found = self._take(one)
             if steps:
@@ -108,9 +112,9 @@ class Capture:
         """The rank has returned: what is pending is its last step."""
         one.pending += self._new_calls(one)
         if not one.traces or (self._step > 1 and not one.pending):
-            raise NoSuchStepError(
-                f"{self._title}: rank {one.rank} ended after {one.steps} steps with collectives, "
-                f"but step = {self._step}"
+            raise StepError(
+                f"{self._title}: rank {one.rank} has ended after {one.steps} steps with "
+                f"collectives, but step = {self._step} is asked for"
             )
         self._take(one).drop()
 

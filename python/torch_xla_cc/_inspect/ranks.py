@@ -9,6 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
+from google.protobuf import text_format  # type: ignore[import-untyped,unused-ignore]
+
 from .. import _aot, _hlo_pb
 from .._hlo import proto
 from .._recording import Call
@@ -18,7 +20,8 @@ from .report import WIDTH, Report, of_traced
 from .rows import HOST
 from .trace import Traced
 
-_LONGEST = 80  # characters of a constant
+_LONGEST = 80  # characters of an instruction's attributes
+_NOT_SHOWN = {"name", "opcode", "shape", "metadata", "id", "operand_ids"}
 T = TypeVar("T")
 Programs = tuple[Traced, ...]  # of a rank; several if it reads within the step
 
@@ -244,6 +247,10 @@ def _instruction_key(instruction: _hlo_pb.Message) -> Hashable:
 
 
 def _instruction_text(instruction: _hlo_pb.Message) -> str:
-    text = f"{instruction.opcode} {proto.type_text(instruction.shape)}"
-    values = [value for field, value in instruction.literal.ListFields() if field.name != "shape"]
-    return " ".join([text, *(str(value)[:_LONGEST] for value in values)])
+    rest = _hlo_pb.HloInstructionProto.FromString(instruction.SerializeToString())
+    rest.literal.ClearField("shape")
+    for field, value in rest.ListFields():
+        if field.name in _NOT_SHOWN or str(value) == "":
+            rest.ClearField(field.name)
+    attributes = text_format.MessageToString(rest, as_one_line=True)[:_LONGEST]
+    return f"{instruction.opcode} {proto.type_text(instruction.shape)} {attributes}".rstrip()

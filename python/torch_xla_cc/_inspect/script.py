@@ -17,7 +17,7 @@ import torch_xla_cc
 
 from .._install import installed
 from .._thread_worlds import this_rank
-from .capture import Capture, Captured, NoSuchStepError
+from .capture import Capture, Captured, StepError
 from .ranks import Programs, world_of
 
 _OF_RANKS = ("RANK", "LOCAL_RANK")
@@ -41,7 +41,10 @@ def programs(
       ranks: run the script once a rank, as torchrun does, if given.
     """
     title = f"{Path(path).name}, step {step}"
-    code = compile(Path(path).read_bytes(), path, "exec")
+    try:
+        code = compile(Path(path).read_bytes(), path, "exec")
+    except SyntaxError as error:
+        raise StepError(f"{path}:{error.lineno}: {error.msg}") from None
     found: list[Programs] = []
 
     def capture(fn: Callable[..., Any], fn_args: Sequence[Any], nprocs: int | None) -> None:
@@ -55,7 +58,7 @@ def programs(
                 capture(lambda rank: _run(code, path), (), ranks)
         with _launches(capture):
             _run(code, path)
-        raise NoSuchStepError(
+        raise StepError(
             f"{title}: the script has ended and launched no ranks. If it is to be started once a "
             "rank, as torchrun does, say how many there are: --ranks"
         )
@@ -70,7 +73,7 @@ def _run(code: types.CodeType, path: str) -> None:
         exec(code, vars(main))
     except SystemExit as ended:
         if ended.code:
-            raise RuntimeError(f"the script has ended with {ended.code}") from ended
+            raise StepError(f"the script has ended with {ended.code}") from ended
 
 
 @contextlib.contextmanager

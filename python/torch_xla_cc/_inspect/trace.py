@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import gc
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
@@ -22,6 +21,7 @@ from .._in_graph import in_graph
 from .._recording import Call, record
 from .._runtime import XLAC
 from .._targets import lowering_for
+from .lines import lines, of_users
 
 _NO_SWITCH_S = 5.0
 _one_at_a_time = threading.Lock()  # whether instructions know their lines is of the process
@@ -133,30 +133,11 @@ def _empty(tensors: list[torch.Tensor]) -> None:
         _hold(x, _inner(torch.full(x.shape, value, dtype=x.dtype, device=x.device)))
 
 
-@contextlib.contextmanager
-def lines() -> Iterator[None]:
-    """Instructions know the line that issued them: collectives from us, others from torch_xla."""
-    before = _C.debug(), XLAC._get_ir_debug()
-    _C.set_debug(True)
-    XLAC._set_ir_debug(True)
-    try:
-        yield
-    finally:
-        _C.set_debug(before[0])
-        XLAC._set_ir_debug(before[1])
-
-
 def _module(tensors: list[torch.Tensor]) -> bytes:
     unique = {id(x): x for x in tensors}
     if not unique:
         return b""
-    traced = bytes(XLAC._get_xla_tensors_hlo_proto(list(unique.values())))
-    module = _hlo_pb.HloModuleProto.FromString(traced)
-    for computation in module.computations:
-        for instruction in computation.instructions:
-            if instruction.opcode == "call":  # of ours: compilers put its name before what it has
-                instruction.ClearField("metadata")
-    return bytes(module.SerializeToString())
+    return of_users(XLAC._get_xla_tensors_hlo_proto(list(unique.values())))
 
 
 def _xla_tensors(structure: Any) -> list[torch.Tensor]:  # noqa: ANN401 (any structure)
