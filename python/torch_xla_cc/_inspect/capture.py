@@ -82,8 +82,8 @@ class Capture:
 
     def _around(self, one: _Rank, steps: bool) -> contextlib.AbstractContextManager[None]:
         """Around each step and each read."""
-        one.pending += self._new_calls(one)
-        if not one.pending:
+        self._look_at_calls(one)
+        if not (one.issued if steps else one.pending):
             return contextlib.nullcontext()  # nothing in it is of the target
         if one.traces and not steps and not self._is_here:
             last = one.pending[-1]
@@ -105,13 +105,14 @@ class Capture:
         yield
         one.pending.clear()
         if steps:
+            one.issued = 0
             one.steps += 1
             self._begin(one)
 
     def _ended(self, one: _Rank) -> None:
         """The rank has returned: what is pending is its last step."""
-        one.pending += self._new_calls(one)
-        if not one.traces or (self._step > 1 and not one.pending):
+        self._look_at_calls(one)
+        if not one.traces or (self._step > 1 and not one.issued):
             raise StepError(
                 f"{self._title}: rank {one.rank} has ended after {one.steps} steps with "
                 f"collectives, but step = {self._step} is asked for"
@@ -136,10 +137,12 @@ class Capture:
         found = living()
         self._steps = {rank: Step(rank, found[rank]) for rank in range(self._world)}
 
-    def _new_calls(self, one: _Rank) -> list[Call]:
+    def _look_at_calls(self, one: _Rank) -> None:
         deliver()
         seen, one.seen = one.seen, len(self._calls)
-        return [call for call in self._calls[seen : one.seen] if call.rank == one.rank]
+        new = [call for call in self._calls[seen : one.seen] if call.rank == one.rank]
+        one.pending += new
+        one.issued += len(new)
 
 
 class _Rank:
@@ -150,7 +153,8 @@ class _Rank:
         self.seen = 0  # how many calls of all ranks
         self.steps = 0  # that it has run
         self.traces = False  # it is in the step that is taken
-        self.pending: list[Call] = []
+        self.issued = 0  # calls since its last step
+        self.pending: list[Call] = []  # those of them that have not run
 
     @contextlib.contextmanager
     def ends(self) -> Iterator[None]:

@@ -100,10 +100,11 @@ def _taken(one: Collective, left: list[Collective]) -> list[Collective]:
 
     A compiler keeps the metadata of what it changes, and that of the first of those it combines.
     """
-    was = next((old for old in left if _same_call(old, one) and old.opcode == one.opcode), None)
-    was = was or next((old for old in left if _same_call(old, one)), None)
-    if was is None:
+    same = [old for old in left if _same_call(old, one)]
+    if not same:
         return []
+    # A line in a loop makes several of the same name.
+    was = max(same, key=lambda old: (old.opcode == one.opcode, old.operands == one.operands))
     left.remove(was)
     taken = [was]
     missing = list(one.operands)

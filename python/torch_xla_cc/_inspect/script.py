@@ -21,6 +21,10 @@ from .capture import Capture, Captured, StepError
 from .ranks import Programs, world_of
 
 _OF_RANKS = ("RANK", "LOCAL_RANK")
+_NO_RANKS = (
+    "It has launched no ranks. If it is to be started once a rank, as torchrun does, say how many "
+    "there are: txcc inspect --ranks=4"
+)
 
 
 def programs(
@@ -46,8 +50,11 @@ def programs(
     except SyntaxError as error:
         raise StepError(f"{path}:{error.lineno}: {error.msg}") from None
     found: list[Programs] = []
+    launched = False
 
     def capture(fn: Callable[..., Any], fn_args: Sequence[Any], nprocs: int | None) -> None:
+        nonlocal launched
+        launched = True
         world = world_of(target, nprocs or int(os.environ.get("CPU_NUM_DEVICES", "0")) or None)
         found.extend(Capture(title, target, world, step, timeout_s).run(fn, fn_args))
         raise Captured
@@ -56,12 +63,14 @@ def programs(
         if ranks is not None:
             with _environments(ranks):
                 capture(lambda rank: _run(code, path), (), ranks)
-        with _launches(capture):
-            _run(code, path)
-        raise StepError(
-            f"{title}: the script has ended and launched no ranks. If it is to be started once a "
-            "rank, as torchrun does, say how many there are: --ranks"
-        )
+        try:
+            with _launches(capture):
+                _run(code, path)
+        except Exception as error:
+            if not launched and hasattr(error, "add_note"):  # Python 3.11
+                error.add_note(_NO_RANKS)
+            raise
+        raise StepError(f"{title}: the script has ended. {_NO_RANKS}")
     return found
 
 

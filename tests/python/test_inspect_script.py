@@ -1,0 +1,175 @@
+"""`txcc inspect SCRIPT`: scripts that run on virtual devices up to a step."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TPU = "tpu:v5e:2x2"
+
+TORCHRUN = """
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+import torch_xla
+import torch_xla_cc.distributed
+
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+dist.init_process_group("xla_cc")
+assert (rank, world) == (dist.get_rank(), dist.get_world_size())
+assert sys.argv[1:] == ["--layers", "2"], sys.argv
+model = torch.nn.Linear(8, 8).to(torch_xla.device())
+for parameter in model.parameters():
+    dist.broadcast(parameter.data, 0)
+torch_xla.sync()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    optimizer.zero_grad()
+    loss = model(torch.ones(4, 8, device=torch_xla.device())).sum()
+    loss.backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+    optimizer.step()
+    torch_xla.sync()
+    print("rank", rank, "step", step, loss.item())
+"""
+
+LAUNCHES = """
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_multiprocessing as xmp
+
+def main(index, size):
+    x = torch.ones(size, device=torch_xla.device())
+    for _ in range(2):
+        x = xm.all_gather(x)
+        torch_xla.sync()
+
+if __name__ == "__main__":
+    {launch}
+    raise SystemExit("not reached")
+"""
+
+BY_RANK = """
+import torch
+import torch_xla
+import torch_xla_cc
+from torch_xla_cc import xla_model as xm
+
+def main(rank):
+    x = torch.ones(4, device=torch_xla.device())
+    if rank == 1:
+        x = xm.all_reduce("max", x)
+    return xm.all_reduce("sum", x)
+
+torch_xla_cc.launch(main, (), 2)
+"""
+
+
+def txcc(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", "import txcc; txcc.main()", "inspect", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+def rows(done):
+    (report,) = json.loads(done.stdout)
+    return report["rows"]
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(text):
+        path = tmp_path / "script.py"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_the_demo():
+    demo = ROOT / "examples" / "demo.py"
+    done = txcc("--format=json", f"--target={TPU}", "--step=2", demo, "--", "--steps=3")
+    assert done.returncode == 0, done.stderr
+    assert f"4 ranks for {TPU}: one program" in done.stderr
+    found = rows(done)
+    assert Counter((*row["before"], row["after"]) for row in found) == {
+        ("all-gather", "all-gather"): 4,
+        ("reduce-scatter", "all-reduce"): 4,  # which that compiler makes of small ones
+        ("all-reduce", "all-reduce"): 2,
+    }
+    assert {Path(row["file"]).name for row in found} == {"tensor_parallel.py", "demo.py"}
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_script_of_torchrun(script, step):
+    path = script(TORCHRUN)
+    done = txcc("--ranks=2", f"--step={step}", "--format=json", path, "--", "--layers", "2")
+    assert done.returncode == 0, done.stderr
+    found = rows(done)
+    assert {row["operands"][0].partition("[")[2] for row in found} == {"8]", "8,8]"}
+    line = "broadcast" if step == 1 else "all_reduce"
+    lines = {TORCHRUN.splitlines()[row["line"] - 1].strip() for row in found}
+    assert all(text.startswith(f"dist.{line}(") for text in lines), lines
+
+
+def test_its_steps_before_run(script):
+    done = txcc("--ranks=2", "--step=4", script(TORCHRUN), "--", "--layers", "2")
+    assert done.returncode == 0, done.stderr
+    assert "rank 1 step 1" in done.stderr and "rank 1 step 2" not in done.stderr
+    assert "rank 1 step" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "launch", ["torch_xla.launch(main, args=(4,))", "xmp.spawn(main, args=(4,))"]
+)
+def test_functions_that_launch(script, launch):
+    path = script(LAUNCHES.format(launch=launch))
+    done = txcc("--step=2", "--format=json", path, CPU_NUM_DEVICES="2")
+    assert done.returncode == 0, done.stderr
+    assert [(row["after"], row["operands"]) for row in rows(done)] == [("all-gather", ["f32[8]"])]
+    done = txcc(f"--target={TPU}", "--format=html", path)
+    assert done.returncode == 0, done.stderr
+    assert f"<title>script.py, step 1 for {TPU}</title>" in done.stdout
+
+
+def test_ranks_that_differ(script):
+    path = script(BY_RANK)
+    done = txcc(path)
+    assert done.returncode == 1
+    assert "2 ranks for cpu: collective 0 differs. rank 0: all_reduce(reduce_type=sum" in (
+        done.stdout
+    )
+    assert f"{path}:11; rank 1: all_reduce(reduce_type=max" in done.stdout
+
+
+def test_failures(script, tmp_path):
+    for text, options, message in (
+        (TORCHRUN, (), "It has launched no ranks. If it is to be started once a rank"),
+        (TORCHRUN, ("--ranks=2", "--step=9"), "AssertionError"),  # argv is empty
+        ("x = 1", (), "the script has ended. It has launched no ranks"),
+        ("x = 1", ("--ranks=2", "--step=2"), "rank 0 has ended after 0 steps with collectives"),
+        ("raise SystemExit(3)", ("--ranks=2",), "the script has ended with 3"),
+        ("x = ", (), "script.py:1: invalid syntax"),
+        (BY_RANK, ("--target=tpu:v9:2x2",), "tpu:v9"),
+        (BY_RANK, (f"--target={TPU}",), f"nprocs = 2, but target = '{TPU}' has 4 devices"),
+    ):
+        done = txcc(*options, script(text))
+        assert done.returncode == 1 and message in done.stderr, done.stderr
+    done = txcc(tmp_path / "none.py")
+    assert done.returncode == 1 and "No such file" in done.stderr
+    for words in ((), ("--dump=x", "script.py")):
+        assert txcc(*words).returncode == 2
