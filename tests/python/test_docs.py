@@ -1,7 +1,7 @@
 """The documents: labels and fields of docs/spec.md, links, and the examples, which are run.
 
-An example is a fenced block of Python after a comment `<!-- run: N -->`. One that calls launch is a
-program of its own, run with N devices. Any other is run on each of N ranks, with the names that
+An example is a fenced block of Python after a comment `<!-- run: N -->`. One that launches ranks is
+a program of its own, run with N devices. Any other is run on each of N ranks, with the names that
 docs/guide.md lists. `<!-- prints -->` and a fenced text after a program say what it prints; `...`
 stands for anything.
 """
@@ -150,8 +150,9 @@ def examples() -> list[Example]:
     return found
 
 
-PROGRAMS = [example for example in examples() if "launch(" in example.code]
-FRAGMENTS = [example for example in examples() if "launch(" not in example.code]
+LAUNCHES = re.compile(r"\b(launch|compare_ranks)\(")
+PROGRAMS = [example for example in examples() if LAUNCHES.search(example.code)]
+FRAGMENTS = [example for example in examples() if not LAUNCHES.search(example.code)]
 
 
 def place(example: Example) -> str:

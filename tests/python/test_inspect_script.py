@@ -114,6 +114,24 @@ def test_the_demo():
     assert {Path(row["file"]).name for row in found} == {"tensor_parallel.py", "demo.py"}
 
 
+def cells(table):
+    lines = [[cell.strip() for cell in line.split("│")] for line in table.splitlines()]
+    return [line for line in lines if len(line) > 1]
+
+
+def test_the_document_shows_what_it_prints():
+    document = (ROOT / "docs" / "inspect.md").read_text()
+    command, _, after = document.partition("\n    txcc inspect ")[2].partition("\n")
+    shown = after.partition("```text\n")[2].partition("```")[0]
+    options, _, rest = command.partition(" examples/")
+    done = txcc(*options.split(), *f"{ROOT}/examples/{rest}".split())
+    assert done.returncode == 0, done.stderr
+    assert len(cells(shown)) == 10
+    assert cells(shown) == cells(done.stdout)
+    assert shown.splitlines()[0] == done.stdout.splitlines()[0]
+    assert shown.splitlines()[-1].strip() == done.stdout.splitlines()[-1].strip()
+
+
 @pytest.mark.parametrize("step", [1, 2])
 def test_a_script_of_torchrun(script, step):
     path = script(TORCHRUN)
@@ -156,20 +174,53 @@ def test_ranks_that_differ(script):
     assert f"{path}:11; rank 1: all_reduce(reduce_type=max" in done.stdout
 
 
-def test_failures(script, tmp_path):
-    for text, options, message in (
-        (TORCHRUN, (), "It has launched no ranks. If it is to be started once a rank"),
-        (TORCHRUN, ("--ranks=2", "--step=9"), "AssertionError"),  # argv is empty
-        ("x = 1", (), "the script has ended. It has launched no ranks"),
-        ("x = 1", ("--ranks=2", "--step=2"), "rank 0 has ended after 0 steps with collectives"),
-        ("raise SystemExit(3)", ("--ranks=2",), "the script has ended with 3"),
-        ("x = ", (), "script.py:1: invalid syntax"),
-        (BY_RANK, ("--target=tpu:v9:2x2",), "tpu:v9"),
-        (BY_RANK, (f"--target={TPU}",), f"nprocs = 2, but target = '{TPU}' has 4 devices"),
-    ):
-        done = txcc(*options, script(text))
-        assert done.returncode == 1 and message in done.stderr, done.stderr
+# Prints what each of the calls in argv, as JSON, raises.
+FAILURES = """
+import json, sys
+from torch_xla_cc._inspect import script
+
+raised = []
+for path, target, ranks, step in json.loads(sys.argv.pop()):
+    try:
+        script.programs(path, [], target, ranks, step)
+        raised.append("")
+    except Exception as error:
+        notes = getattr(error, "__notes__", [])
+        raised.append(" ".join([type(error).__name__, str(error), *notes]))
+print(json.dumps(raised))
+"""
+
+
+def test_failures(tmp_path):
+    cases = [
+        (TORCHRUN, "cpu", None, 1, "KeyError 'RANK' It has launched no ranks. If it is to be"),
+        (TORCHRUN, "cpu", 2, 1, "AssertionError ['"),  # its arguments are not there
+        ("x = 1", "cpu", None, 1, "the script has ended. It has launched no ranks"),
+        ("x = 1", "cpu", 2, 2, "rank 0 has ended after 0 steps with collectives, but step = 2"),
+        ("raise SystemExit(3)", "cpu", 2, 1, "the script has ended with 3"),
+        ("x = ", "cpu", None, 1, "5.py:1: invalid syntax"),
+        (BY_RANK, "tpu:v9:2x2", None, 1, "tpu:v9"),
+        (BY_RANK, TPU, None, 1, f"nprocs = 2, but target = '{TPU}' has 4 devices"),
+    ]
+    calls = []
+    for number, (text, *options, _) in enumerate(cases):
+        path = tmp_path / f"{number}.py"
+        path.write_text(text)
+        calls.append([str(path), *options])
+    done = subprocess.run(
+        [sys.executable, "-c", FAILURES, json.dumps(calls)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    raised = json.loads(done.stdout)
+    for found, (*_, message) in zip(raised, cases, strict=True):
+        assert message in found
+
+
+def test_a_command_that_is_wrong(tmp_path):
     done = txcc(tmp_path / "none.py")
     assert done.returncode == 1 and "No such file" in done.stderr
-    for words in ((), ("--dump=x", "script.py")):
-        assert txcc(*words).returncode == 2
+    assert txcc("--dump=x", "script.py").returncode == 2
