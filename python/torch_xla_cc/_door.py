@@ -45,6 +45,7 @@ class _Thread(threading.local):
 
 _thread = _Thread()
 _originals: dict[str, Callable[..., Any]] = {}
+_ranks_meet = False  # a launch runs; else the door is there for `running` alone, if at all
 # What torch.compile has captured, by its hash. Kept for good, as what it has compiled is.
 _programs: dict[bytes, _C.Program] = {}
 
@@ -117,6 +118,9 @@ def _step_marker(
 
 
 def _step(device: str, devices: list[str] | None, wait: bool, reset_scope: bool) -> None:
+    if not _ranks_meet:
+        _originals["_xla_step_marker"](device, devices or [], wait, reset_scope)
+        return
     rank = _rank_of(device)
     run = functools.partial(
         _originals["_xla_step_marker"],
@@ -209,7 +213,7 @@ def _reader(name: str) -> Callable[..., Any]:
 
 
 def _set_use_eager_mode(value: bool) -> None:
-    if value:
+    if value and _ranks_meet:
         raise RuntimeError(
             "eager mode of torch_xla runs each operation by itself, and ranks that are threads on "
             "the CPU have to meet before a collective runs. Leave eager mode off under "
@@ -218,8 +222,10 @@ def _set_use_eager_mode(value: bool) -> None:
     _originals["_set_use_eager_mode"](value)
 
 
-def open_door() -> None:
-    """Put the door in place."""
+def open_door(ranks_meet: bool = True) -> None:
+    """Put the door in place: for ranks that are threads, or else for `running` alone."""
+    global _ranks_meet
+    _ranks_meet = ranks_meet
     replacements: dict[str, Callable[..., Any]] = {name: _reader(name) for name in _READERS}
     replacements["_xla_step_marker"] = _step_marker
     replacements["_xla_wait_device_ops"] = _wait_device_ops
@@ -235,7 +241,9 @@ def open_door() -> None:
 
 def close_door() -> None:
     """Take it out: torch_xla is as it was."""
+    global _ranks_meet
     _C.close_door()
+    _ranks_meet = False
     for name, function in _originals.items():
         setattr(XLAC, name, function)
     _originals.clear()
@@ -246,7 +254,7 @@ def running(around: Around) -> Iterator[None]:
     """Whatever runs a graph on this thread, or reads of it, does so inside of `around`."""
     opens = not _originals  # no launch is running
     if opens:
-        open_door()
+        open_door(ranks_meet=False)
     before = _thread.around
     _thread.around = around
     try:

@@ -1,6 +1,7 @@
 """inspect() and its assertions, on the compilers of the CPU and of a TPU."""
 
 import json
+import threading
 
 import pytest
 import torch
@@ -122,6 +123,26 @@ def test_nothing_runs(read, capsys):
     with pytest.raises(RuntimeError, match="nothing of it runs"):
         torch_xla_cc.inspect(lambda: read(xm.all_reduce("sum", x)), target=TPU)
     assert x.cpu().tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_another_thread_steps_meanwhile():
+    x = device_tensor(4)
+    y = device_tensor(2)
+    seen = []
+
+    def other():
+        y.add_(1)
+        torch_xla.sync()
+        seen.append(y.tolist())
+
+    def step():
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        return xm.all_reduce("sum", x)
+
+    assert torch_xla_cc.inspect(step, target=TPU).counts == {"all-reduce": 1}
+    assert seen == [[1.0, 2.0]]
 
 
 def test_a_target_that_does_not_exist():
