@@ -10,7 +10,7 @@ from .instruction import Instruction
 from .text import Computation
 
 # Computations that call another twice each would take for ever.
-_MOST_STEPS = 1_000_000
+_MOST_STEPS = 500_000
 _DEEPEST = 50  # calls in calls
 
 

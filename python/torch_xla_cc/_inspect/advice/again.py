@@ -53,7 +53,7 @@ def small(study: Study) -> Iterator[Advice]:
         for one, level in zip(some, _levels(study, some), strict=True):
             levels[level].append(one)
         for together in levels.values():
-            if len(together) < 2 or study.combined(together[0]):
+            if len(together) < 2 or any(map(study.combined, together)):
                 continue
             op = _LISTS[together[0].opcode]
             text = (

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ..._hlo import flow
 from ..._hlo.instruction import Array
 from .study import LEAST_BYTES, Advice, Issued, Study
-from .table import lowered
+from .table import Lowered, compiled_wire_bytes, lowered
 
 _Part = tuple[int | None, int]  # where it begins, None if that is computed; its size
 _RANK = frozenset({"replica-id", "partition-id"})
@@ -31,9 +31,8 @@ def all_reduces(study: Study) -> Iterator[Advice]:
             continue
         if start is not None and start % size:
             continue
-        if study.target and not _scatters(study, one, dim):
-            continue
-        saved = array.bytes * (members - 1) // members
+        at_best = array.bytes * (members - 1) // members
+        saved = _saved_by_scatter(study, one, dim) if at_best >= LEAST_BYTES else 0
         if saved < LEAST_BYTES:
             continue
         block = "the block of its rank" if start is None else f"{start} to {start + size}"
@@ -56,25 +55,27 @@ def all_gathers(study: Study) -> Iterator[Advice]:
             continue
         dim = one.collective.dimensions[0]
         whole = one.value.instruction.arrays[0]
-        sizes = [n if at == dim else size for at, (n, (_, size)) in _both(array, parts)]
-        kept = Array(array.dtype, tuple(sizes))
         start, size = parts[dim]
         position = 0 if start is None else start // array.dims[dim]
         in_one = start is not None and (start + size - 1) // array.dims[dim] == position
+        sent = tuple(part_size for _, part_size in parts)
         if in_one:
-            sent = Array(array.dtype, tuple(part_size for _, part_size in parts))
-            wire = _broadcast(study, one, sent, position)
+            wire = _broadcast(study, one, Array(array.dtype, sent), position)
         else:
-            wire = kept.bytes * (members - 1)
-        saved = study.received(one) - wire
+            kept = (*sent[:dim], array.dims[dim], *sent[dim + 1 :])
+            wire = _gather(study, one, Array(array.dtype, kept))
+        saved = 0 if wire is None else study.received(one) - wire
         if saved < LEAST_BYTES:
             continue
-        used = Array(array.dtype, tuple(part_size for _, part_size in parts))
+        used = Array(array.dtype, sent)
         text = f"all_gather of {array} in dimension {dim}, of whose {whole} only {used} is used, "
         if in_one:
-            root = study.groups(one)[0][position]
+            groups = study.groups(one)
+            root = f"rank {groups[0][position]}"
+            if len(groups) > 1:
+                root = f"the rank at place {position} of its group"
             text += (
-                f"all of it from rank {root}. Cut it out before, and send that alone: by "
+                f"all of it from {root}. Cut it out before, and send that alone: by "
                 "collective_broadcast (torch.distributed: broadcast). If each rank takes another's "
                 "part, use collective_permute; if each takes its own, nothing needs to be sent."
             )
@@ -84,10 +85,6 @@ def all_gathers(study: Study) -> Iterator[Advice]:
                 "before the all_gather; in the second, with parts of one size, use all_to_all."
             )
         yield Advice("gather-less", text, (one.line,), saved)
-
-
-def _both(array: Array, parts: tuple[_Part, ...]) -> Iterator[tuple[int, tuple[int, _Part]]]:
-    return enumerate(zip(array.dims, parts, strict=True))
 
 
 def _used(value: flow.Value) -> tuple[_Part, ...]:
@@ -126,28 +123,46 @@ def _by_rank(cut: flow.Value) -> bool:
     return any(flow.depends_on(offset, _RANK) for offset in cut.operands[1:])
 
 
-def _scatters(study: Study, one: Issued, dim: int) -> bool:
-    """Whether a reduce_scatter instead is an instruction on the target."""
-    (array,) = one.collective.operands
+def _saved_by_scatter(study: Study, one: Issued, dim: int) -> int:
+    """What a reduce_scatter instead would save; 0 if it is not known what it would become."""
     found = lowered(
         "reduce_scatter",
         study.target,
         study.world,
-        [array],
+        one.collective.operands,
         study.groups(one),
         reduction=study.reduction(one),
         dim=dim,
     )
-    return found is not None and found.native
+    wire = _compiled(study, found)
+    return 0 if wire is None else study.received(one) - wire
 
 
-def _broadcast(study: Study, one: Issued, sent: Array, position: int) -> int:
-    """The bytes of a collective_broadcast of that; of all_reduce where it may have to be one."""
+def _gather(study: Study, one: Issued, operand: Array) -> int | None:
+    """What an all_gather of that would bring to a rank."""
+    dim = one.collective.dimensions[0]
     groups = study.groups(one)
-    found = lowered(
-        "collective_broadcast", study.target, study.world, [sent], groups, root=groups[0][position]
+    if not study.target:
+        return operand.bytes * (len(groups[0]) - 1)
+    return _compiled(
+        study, lowered("all_gather", study.target, study.world, [operand], groups, dim=dim)
     )
-    if found is not None:
-        return found.wire_bytes
+
+
+def _broadcast(study: Study, one: Issued, sent: Array, position: int) -> int | None:
+    """What a collective_broadcast of that would; it may have to be an all-reduce."""
+    groups = study.groups(one)
     members = len(groups[0])
-    return math.ceil(sent.bytes * 2 * (members - 1) / members)
+    if not study.target:
+        return math.ceil(sent.bytes * 2 * (members - 1) / members)
+    root = groups[0][position]
+    return _compiled(
+        study,
+        lowered("collective_broadcast", study.target, study.world, [sent], groups, root=root),
+    )
+
+
+def _compiled(study: Study, found: Lowered | None) -> int | None:
+    if found is None:
+        return None
+    return compiled_wire_bytes(found.module, study.target, study.world)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 from ..._hlo import flow, traffic
@@ -83,18 +82,15 @@ class Study:
     ) -> None:
         self.target = target  # "" if it is not known
         self.world = world
-        self.compiled = finder(after).found()
-        self._after = after
+        self.computations_after = after
         self._roots = {one.name: one.root for one in before}
-        self.values = flow.values(before)
-        found = {one.first: one for one in finder(before).found()}
-        traced = [
-            (value, found[value.instruction]) for value in self.values if value.instruction in found
-        ]
+        self.values, self.values_after = flow.values(before), flow.values(after)
+        traced = _collectives(self.values, before)
+        self.compiled = _collectives(self.values_after, after)
         self._counts_before = Counter(key for _, one in traced for key in self._keys(one))
-        self._counts_after = Counter(key for one in self.compiled for key in self._keys(one))
-        self._starts_before = Counter(self._kind(one) for _, one in traced)
-        self._starts_after = Counter(self._kind(one) for one in self.compiled)
+        self._counts_after = Counter(key for _, one in self.compiled for key in self._keys(one))
+        self._whole_before = Counter(tuple(self._keys(one)) for _, one in traced)
+        self._whole_after = Counter(tuple(self._keys(one)) for _, one in self.compiled)
         self.issued = list(self._issued(traced))
 
     def _issued(self, traced: Iterable[tuple[flow.Value, Collective]]) -> Iterator[Issued]:
@@ -102,16 +98,6 @@ class Study:
             call, rule, _ = how(one.source)
             if rule != "fallback" and self._stands(one):
                 yield Issued(value, one, call if rule else "")
-
-    @cached_property
-    def values_after(self) -> list[flow.Value]:
-        """Of the compiled program."""
-        return flow.values(self._after)
-
-    @property
-    def computations_after(self) -> Sequence[Computation]:
-        """Of the compiled program."""
-        return self._after
 
     def of(self, opcode: str) -> list[Issued]:
         """Those with one operand."""
@@ -139,17 +125,22 @@ class Study:
         return _REDUCTIONS.get(root.opcode, "") if root is not None else ""
 
     def combined(self, one: Issued) -> bool:
-        """Whether the compiled program has fewer of its kind: of these some were combined."""
-        kind = self._kind(one.collective)
-        return self._starts_after[kind] < self._starts_before[kind]
+        """Whether the compiler has combined some that are as this one."""
+        whole = tuple(self._keys(one.collective))
+        return self._whole_after[whole] != self._whole_before[whole]
 
     def _stands(self, one: Collective) -> bool:
         """By number: what a compiler adds, combines or changes cannot be told apart otherwise."""
         return all(self._counts_before[key] == self._counts_after[key] for key in self._keys(one))
 
-    def _kind(self, one: Collective) -> _Key:
-        return one.opcode, traffic.participants(one, self.world), one.pairs or ()
-
     def _keys(self, one: Collective) -> list[_Key]:
         """A compiler may drop dimensions of size one, and combine: it is operands that count."""
-        return [(*self._kind(one), array.dtype, array.elements) for array in one.operands]
+        kind = one.opcode, traffic.participants(one, self.world), one.pairs or ()
+        return [(*kind, array.dtype, array.elements) for array in one.operands]
+
+
+def _collectives(
+    values: Iterable[flow.Value], computations: Iterable[Computation]
+) -> list[tuple[flow.Value, Collective]]:
+    found = {one.first: one for one in finder(computations).found()}
+    return [(value, found[value.instruction]) for value in values if value.instruction in found]

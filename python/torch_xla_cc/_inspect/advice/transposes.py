@@ -20,18 +20,10 @@ _PAIRS = ("-start", "-done")
 def transposed(study: Study) -> Iterator[Advice]:
     """all_gather of an inner dimension = transpose ; all_gather of the outermost ; transpose."""
     issued = {one.collective.source for one in study.of("all-gather")}
-    gathers = {
-        one.first: one
-        for one in study.compiled
-        if one.opcode == "all-gather" and one.source in issued and _is_turned(one)
-    }
-    if not gathers:
-        return
     inside = opcodes_inside(study.computations_after)
     found: dict[Collective, list[Instruction]] = defaultdict(list)
-    for value in study.values_after:
-        one = gathers.get(value.instruction)
-        if one is not None:
+    for value, one in study.compiled:
+        if one.opcode == "all-gather" and one.source in issued and _is_turned(one):
             found[one] += _turns(value, one, inside)
     for one, turns in found.items():
         saved = sum(2 * turn.arrays[0].bytes for turn in turns)
