@@ -10,6 +10,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch_xla
+from hypothesis import given as given_by_hypothesis
+from hypothesis import strategies as st
+from test_hlo_fuzz import EDIT, edited
 from test_report_html import Page
 
 import torch_xla_cc
@@ -344,6 +347,24 @@ def test_programs_that_are_larger_than_they_look(monkeypatch):
     with pytest.raises(flow.TooLargeError):
         flow.values(made)
     assert of_programs(made, made, 4) == ()
+
+
+EDITED = module(
+    TWICE.replace("ROOT %s", "%t")
+    + REDUCE.replace("%i", "%n")
+    + CUT.replace("%o, %z", "%z, %z")
+    + "  %u = f32[9,128]{1,0} slice(%c.1), slice={[0:9], [0:128]}\n"
+)
+
+
+@given_by_hypothesis(st.lists(EDIT, min_size=1, max_size=3))
+def test_any_program(edits):
+    text = edited(EDITED, edits)
+    try:
+        made = tuple(Reader(text.splitlines()).computations())
+    except ValueError:
+        return
+    assert isinstance(of_programs(made, made, 4), tuple)
 
 
 def test_values_through_calls_and_tuples():

@@ -20,8 +20,8 @@ def all_reduces(study: Study) -> Iterator[Advice]:
         (array,) = one.collective.operands
         members = study.members(one)
         parts = _used(one.value)
-        cut = [dim for dim, (_, size) in enumerate(parts) if size != array.dims[dim]]
-        if not members or len(cut) != 1:
+        cut = [dim for dim, (_, size) in enumerate(parts) if array.dims[dim : dim + 1] != (size,)]
+        if not members or len(cut) != 1 or one.value.instruction.arrays != (array,):
             continue
         (dim,) = cut
         start, size = parts[dim]
@@ -51,9 +51,11 @@ def all_gathers(study: Study) -> Iterator[Advice]:
         (array,) = one.collective.operands
         members = study.members(one)
         parts = _used(one.value)
+        dim, *others = one.collective.dimensions or (-1,)
         if not members or not parts or len(parts) != len(array.dims):
             continue
-        dim = one.collective.dimensions[0]
+        if others or not 0 <= dim < len(array.dims) or not array.dims[dim]:
+            continue  # no all-gather that XLA would take
         whole = one.value.instruction.arrays[0]
         start, size = parts[dim]
         position = 0 if start is None else start // array.dims[dim]
@@ -93,9 +95,10 @@ def _used(value: flow.Value) -> tuple[_Part, ...]:
     Of several slices, what holds them all: they could be cut of that.
     """
     users = value.users
-    dims = value.instruction.arrays[0].dims
-    if value.is_result or not users:
+    arrays = value.instruction.arrays
+    if value.is_result or not users or len(arrays) != 1:
         return ()
+    dims = arrays[0].dims
     if all(_is_plain_slice(user, len(dims)) for user in users):
         cuts = [user.instruction.cut for user in users]
         first = [min(cut[dim][0] for cut in cuts) for dim in range(len(dims))]
@@ -105,7 +108,9 @@ def _used(value: flow.Value) -> tuple[_Part, ...]:
         offsets = users[0].operands[1:]
         if users[0].operands[0] is not value or any(value in flow.sources(one) for one in offsets):
             return ()
-        sizes = users[0].instruction.arrays[0].dims
+        sizes = tuple(size for one in users[0].instruction.arrays for size in one.dims)
+        if len(sizes) != len(dims):
+            return ()
         parts = tuple(
             (0 if size == dim else None, size) for size, dim in zip(sizes, dims, strict=True)
         )
