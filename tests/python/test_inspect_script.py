@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -128,8 +129,9 @@ def test_the_document_shows_what_it_prints():
     assert done.returncode == 0, done.stderr
     assert len(cells(shown)) == 10
     assert cells(shown) == cells(done.stdout)
-    assert shown.splitlines()[0] == done.stdout.splitlines()[0]
-    assert shown.splitlines()[-1].strip() == done.stdout.splitlines()[-1].strip()
+    # Above and below the table, however the lines are broken.
+    for one in (0, 2):
+        assert re.split("[┏┘]", shown)[one].split() == re.split("[┏┘]", done.stdout)[one].split()
 
 
 @pytest.mark.parametrize("step", [1, 2])

@@ -56,6 +56,7 @@ class Source:
 NOWHERE = Source()
 
 Groups = tuple[tuple[int, ...], ...]
+Cut = tuple[tuple[int, int, int], ...]  # of each dimension: start, limit, stride
 
 
 @dataclass(eq=False, slots=True)
@@ -75,6 +76,8 @@ class Instruction:
     groups: Groups | None = None
     pairs: tuple[tuple[int, int], ...] | None = None
     dimensions: tuple[int, ...] = ()
+    number: int = -1  # of a parameter, and of what get-tuple-element takes
+    cut: Cut = ()  # of a slice
     source: Source = NOWHERE  # of collectives, and of what may hold one
 
     @property

@@ -34,6 +34,7 @@ def computations(module: _hlo_pb.Message) -> Iterator[Computation]:
                     "which is not in the module before it"
                 ) from None
         computation.instructions.extend(by_id.values())
+        computation.root = by_id.get(proto.root_id)
         yield computation
 
 
@@ -60,6 +61,12 @@ def _instruction(
         if proto.opcode in WRAPPERS or is_collective(proto.opcode)
         else NOWHERE,
     )
+    if proto.opcode == "parameter":
+        instruction.number = proto.parameter_number
+    elif proto.opcode == "get-tuple-element":
+        instruction.number = proto.tuple_index
+    elif proto.opcode == "slice":
+        instruction.cut = tuple((d.start, d.limit, d.stride) for d in proto.slice_dimensions)
     if is_collective(proto.opcode):
         instruction.groups = _groups(proto)
         instruction.dimensions = tuple(proto.dimensions)

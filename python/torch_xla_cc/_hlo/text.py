@@ -31,6 +31,7 @@ class Computation:
     name: str
     is_entry: bool
     instructions: list[Instruction] = field(default_factory=list)
+    root: Instruction | None = None  # whose value is that of the computation
 
 
 @dataclass(slots=True)
@@ -61,6 +62,10 @@ _STRING = r'"((?:[^"\\]|\\.)*)"'
 _METADATA = re.compile(
     rf"\b(op_type|op_name|source_file|source_line|stack_frame_id)=(?:{_STRING}|(\d{{1,9}})\b)"
 )
+_PARAMETER = re.compile(r"\s*parameter\((\d{1,9})\)")
+_INDEX = re.compile(r"\bindex=(\d{1,9})\b")
+_CUT = re.compile(r"\bslice=\{([\[\]\d:,\s]*)\}")
+_RANGE = re.compile(r"\[(\d{1,18}):(\d{1,18})(?::(\d{1,18}))?\]")
 _TARGET = re.compile(rf"\bcustom_call_target={_STRING}")
 _CHANNEL = re.compile(r"\bchannel_id=(\d{1,18})\b")
 _GROUPS = re.compile(
@@ -104,6 +109,8 @@ class Reader:
                     instruction = self._instruction(line, number, computation, by_name)
                     by_name[instruction.name] = instruction
                     computation.instructions.append(instruction)
+                    if text.startswith("ROOT "):
+                        computation.root = instruction
             elif text.startswith("HloModule"):
                 self._read_header(text, number)
             elif text in _TABLES:
@@ -161,6 +168,8 @@ class Reader:
             in_entry=computation.is_entry,
         )
         if instruction.opcode in _WITHOUT_OPERANDS:
+            if number_of := _PARAMETER.match(line, end):
+                instruction.number = int(number_of[1])
             return instruction  # a constant may be as long as it likes
         first = opcode.end()
         end = _closed(line, first - 1)
@@ -186,6 +195,13 @@ class Reader:
             )
         if metadata and (instruction.opcode in WRAPPERS or is_collective(instruction.opcode)):
             instruction.source = self._source(metadata)
+        if instruction.opcode == "get-tuple-element" and (place := _INDEX.search(own)):
+            instruction.number = int(place[1])
+        if instruction.opcode == "slice" and (cut := _CUT.search(own)):
+            instruction.cut = tuple(
+                (int(start), int(limit), int(stride or 1))
+                for start, limit, stride in _RANGE.findall(cut[1])
+            )
         if "custom_call_target=" in own and (target := _TARGET.search(own)):
             instruction.custom_call_target = target[1]
         if is_collective(instruction.opcode):

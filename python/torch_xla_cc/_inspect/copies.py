@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from .._hlo.collectives import Collective
 from .._hlo.instruction import Instruction
 from .._hlo.opcodes import MOVES
+from .._hlo.text import Computation
 from .compiled import Compiled
 
 # They give what they take, in other places; pad and select-and-so-on compute nothing either.
@@ -30,10 +31,7 @@ _NAMES = MOVES | {"reshape", "iota", "compare", "select", "convert", "replica-id
 
 def around_collectives(program: Compiled) -> list[tuple[Instruction, str, Collective]]:
     """Each copy, "before" or "after", and the collective that it is for."""
-    inside = {
-        computation.name: frozenset(one.opcode for one in computation.instructions)
-        for computation in program.computations
-    }
+    inside = opcodes_inside(program.computations)
     users: dict[Instruction, list[Instruction]] = defaultdict(list)
     for computation in program.computations:
         for one in computation.instructions:
@@ -46,6 +44,14 @@ def around_collectives(program: Compiled) -> list[tuple[Instruction, str, Collec
         found += [(one, "before", collective) for one in before]
         found += [(one, "after", collective) for one in after]
     return found
+
+
+def opcodes_inside(computations: Iterable[Computation]) -> dict[str, frozenset[str]]:
+    """Of each computation, by name."""
+    return {
+        computation.name: frozenset(one.opcode for one in computation.instructions)
+        for computation in computations
+    }
 
 
 def _walk(
@@ -64,13 +70,14 @@ def _walk(
         seen.add(one)
         if one.opcode in MOVES:
             pending += further(one)
-        elif _is_copy(one, inside):
+        elif is_copy(one, inside):
             found.append(one)
             pending += further(one)
     return found
 
 
-def _is_copy(one: Instruction, inside: dict[str, frozenset[str]]) -> bool:
+def is_copy(one: Instruction, inside: dict[str, frozenset[str]]) -> bool:
+    """Whether it only moves data; `inside` are the opcodes of each computation."""
     if one.shape.endswith("[]"):
         return False
     if one.opcode == "copy":  # to another memory, in the same layout, or into another layout

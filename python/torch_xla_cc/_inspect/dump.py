@@ -16,6 +16,7 @@ from .._hlo.collectives import Collective, Finder, finder
 from .._hlo.text import Computation, Header, HloSyntaxError, Reader
 
 _LONGEST_LINE = 1 << 26
+LARGEST_WHOLE = 1 << 24  # bytes of a file of which all is held in memory at a time
 
 _FILE = re.compile(
     r"(?P<module>.*module_\d+\..+?)\.(?:(?P<before>before)|[\w.]*?after)_optimizations"
@@ -88,6 +89,16 @@ def read(path: str | Path) -> Program:
         return Program(reader.header, found)
     except (OSError, ValueError) as error:
         raise DumpError(f"{path}: {error}") from error
+
+
+def whole(path: Path) -> tuple[Computation, ...]:
+    """All instructions of a file that `read` has read; () of one that is too large for that."""
+    if path.stat().st_size > LARGEST_WHOLE:
+        return ()
+    if path.suffix == ".pb":
+        return tuple(_from_proto(path.read_bytes())[1])
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        return tuple(Reader(_bounded(lines)).computations())
 
 
 def _bounded(file: TextIO) -> Iterator[str]:

@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path, PurePath
 from urllib.parse import quote
 
+from .advice import Advice
 from .report import Report, became, overlap, ranks, short
 from .rows import Row
 
@@ -39,6 +40,7 @@ def _article(name: str, report: Report) -> str:
         f'<article id="{name}"><h1>{escape(report.title)}</h1>{_totals(report)}',
         f'<p class="failure" role="alert">{escape(report.failure)}</p>' if report.failure else "",
         f"<h2>Collectives</h2>{_collectives(report)}",
+        f"<h2>Advice</h2>{_advice(report.advice)}" if report.advice else "",
         f"<h2>Bytes by operation</h2>{_by_opcode(report)}",
         f"<h2>Traffic between ranks</h2>{_heat_map(report.traffic())}",
         f"<h2>Schedule</h2>{_schedule(report)}</article>",
@@ -80,7 +82,7 @@ def _collectives(report: Report) -> str:
             escape(short(row.operands)),
             escape(ranks(row, report.world)),
             escape(f"{row.rule}: {row.why}" if row.why else row.rule),
-            _source(row),
+            _source(row.file, row.line),
             escape(overlap(row)),
             _number(row.memory_bytes),
             _number(row.wire_bytes),
@@ -91,13 +93,26 @@ def _collectives(report: Report) -> str:
     return _table("What each collective became", (*headings, "on the wire", "on a link"), lines)
 
 
-def _source(row: Row) -> str:
-    if not row.file:
+def _source(file: str, line: int) -> str:
+    if not file:
         return ""
-    text = escape(f"{PurePath(row.file).name}:{row.line}")
-    if not row.file.startswith("/"):
+    text = escape(f"{PurePath(file).name}:{line}")
+    if not file.startswith("/"):
         return text
-    return f'<a href="file://{quote(row.file)}#L{row.line}">{text}</a>'
+    return f'<a href="file://{quote(file)}#L{line}">{text}</a>'
+
+
+def _advice(given: Sequence[Advice]) -> str:
+    items = []
+    for one in given:
+        places = [_source(*place) for place in dict.fromkeys(one.lines)]
+        lines = ", ".join(place for place in places if place)
+        items.append(
+            f"<li><strong>{escape(one.kind)}</strong>: {escape(one.text)} {one.saves}"
+            + (f" Issued at {lines}." if lines else "")
+            + "</li>"
+        )
+    return f"<ul>{''.join(items)}</ul>"
 
 
 def _by_opcode(report: Report) -> str:

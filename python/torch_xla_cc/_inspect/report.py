@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from .._hlo.collectives import Collective, Finder
 from .._hlo.traffic import flows
-from . import dump
+from . import advice, dump
 from .compiled import Compiled, compiled
 from .rows import GONE, HOST, UNKNOWN, Row, not_compiled, rows, through_host
 from .trace import Traced
@@ -41,6 +42,7 @@ class Report:
     failure: str = ""  # why there is no compiled program
     # How many instructions each computation has that has collectives.
     lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    advice: tuple[advice.Advice, ...] = ()
 
     @property
     def counts(self) -> Counter[str]:
@@ -96,7 +98,13 @@ class Report:
 
     def table(self) -> Table:
         """The rows, for a terminal."""
-        table = Table(title=f"{self.title}, {self.world} ranks", caption=self._caption())
+        caption = "\n".join([self._caption(), *map(_advised, self.advice)])
+        # Text: what is in brackets is no markup.
+        table = Table(
+            title=f"{self.title}, {self.world} ranks",
+            caption=Text(caption, style="table.caption"),
+            caption_justify="left",
+        )
         for heading in ("collective", "operands", "groups", "how", "issued at", "meanwhile"):
             table.add_column(heading, overflow="fold")
         for heading in ("bytes", "on the wire", "on a link"):
@@ -135,7 +143,13 @@ def of_files(files: dump.Files) -> Report:
     sides = [dump.read(path) for path in (files.before, files.after) if path]
     world = max(side.world for side in sides)
     made = rows(sides[0].collectives, sides[-1].collectives, world)
-    return Report(files.name, "", world, tuple(made), lengths=_lengths(sides[-1].finder, made))
+    given: tuple[advice.Advice, ...] = ()
+    if made and files.before and files.after:
+        before, after = dump.whole(files.before), dump.whole(files.after)
+        if before and after:
+            given = advice.of_programs(before, after, world)
+    lengths = _lengths(sides[-1].finder, made)
+    return Report(files.name, "", world, tuple(made), lengths=lengths, advice=given)
 
 
 def of_sides(traced: Traced, before: list[Collective], after: Compiled) -> Report:
@@ -154,6 +168,7 @@ def of_sides(traced: Traced, before: list[Collective], after: Compiled) -> Repor
         memory=after.memory,
         failure=after.failure,
         lengths=_lengths(found, made),
+        advice=advice.of_traced(traced, after),
     )
 
 
@@ -180,6 +195,11 @@ def of_traced(programs: Sequence[Traced]) -> Report:
 
 def _lengths(found: Finder, made: Iterable[Row]) -> dict[str, int]:
     return {row.computation: found.lengths.get(row.computation, 0) for row in made}
+
+
+def _advised(one: advice.Advice) -> str:
+    lines = dict.fromkeys(f"{PurePath(file).name}:{line}" for file, line in one.lines if file)
+    return f"- {one}" + (f" ({', '.join(lines)})" if lines else "")
 
 
 def became(row: Row) -> str:

@@ -1,0 +1,97 @@
+"""all_gathers of a dimension that a compiler can only gather as the outermost."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+
+from ..._hlo import flow
+from ..._hlo.collectives import Collective
+from ..._hlo.instruction import Instruction
+from ..._hlo.opcodes import MOVES
+from ..copies import is_copy, opcodes_inside
+from ..rows import how
+from .study import LEAST_BYTES, Advice, Study
+
+_PAIRS = ("-start", "-done")
+
+
+def transposed(study: Study) -> Iterator[Advice]:
+    """all_gather of an inner dimension = transpose ; all_gather of the outermost ; transpose."""
+    issued = {one.collective.source for one in study.of("all-gather")}
+    inside = opcodes_inside(study.computations_after)
+    found: dict[Collective, list[Instruction]] = defaultdict(list)
+    for value, one in study.compiled:
+        if one.opcode == "all-gather" and one.source in issued and _is_turned(one):
+            found[one] += _turns(value, one, inside)
+    for one, turns in found.items():
+        saved = sum(2 * turn.arrays[0].bytes for turn in turns)
+        if saved < LEAST_BYTES:
+            continue
+        dim = one.dimensions[0]
+        call = how(one.source)[0].partition("(")[0] or "all-gather"
+        text = (
+            f"{call} of {one.operands[0]} in dimension {dim}: the compiler gathers outermost "
+            f"dimensions only, and transposes {_sides(turns, one)}. Keep the tensor with that "
+            "dimension first, gather with dim=0, and let what uses it take it so."
+        )
+        yield Advice("transpose", text, ((one.source.file, one.source.line),), saved, "memory")
+
+
+def _is_turned(one: Collective) -> bool:
+    """Whether the gathered dimension is an inner one, and lies outermost in memory."""
+    if len(one.operands) != 1 or not one.dimensions:
+        return False
+    order = one.last.layout.partition(":")[0].split(",")
+    dim = one.dimensions[0]
+    outer = [int(n) for n in reversed(order) if n.isdecimal()]
+    sizes = one.results[0].dims if one.results else ()
+    wide = [n for n in outer if n < len(sizes) and sizes[n] > 1]
+    return math.prod(sizes[:dim]) > 1 and wide[:1] == [dim]
+
+
+def _turns(
+    value: flow.Value, one: Collective, inside: dict[str, frozenset[str]]
+) -> list[Instruction]:
+    """The transposes next to it: passes that give the same elements in another order."""
+    done = value
+    while done.instruction is not one.last:
+        done = next((user for user in done.users if user.opcode.endswith(_PAIRS)), value)
+        if done is value:
+            return []
+    before = _nearest(value.operands, lambda one: one.operands, inside)
+    after = _nearest(done.users, lambda one: one.users, inside)
+    sizes = one.operands[0].elements, one.results[0].elements
+    found = [turn for turn in before if turn.arrays[0].elements == sizes[0]]
+    return found + [turn for turn in after if turn.arrays[0].elements == sizes[1]]
+
+
+def _nearest(
+    begin: Sequence[flow.Value],
+    further: Callable[[flow.Value], Sequence[flow.Value]],
+    inside: dict[str, frozenset[str]],
+) -> list[Instruction]:
+    found: list[Instruction] = []
+    seen: set[flow.Value] = set()
+    pending = list(begin)
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value.opcode in MOVES:
+            pending += further(value)
+        elif value.instruction.arrays and is_copy(value.instruction, inside):
+            found.append(value.instruction)
+    return found
+
+
+def _sides(turns: list[Instruction], one: Collective) -> str:
+    sizes = [turn.arrays[0].elements for turn in turns]
+    sides = [
+        side
+        for side, array in (("before", one.operands[0]), ("after", one.results[0]))
+        if array.elements in sizes
+    ]
+    return " and ".join(sides)
