@@ -15,10 +15,6 @@ F32, S64 = 11, 5
 EXCHANGES = ["all-to-all"] * 2
 
 
-def opcodes(program):
-    return sorted(one.opcode for one in _aot.collectives(program))
-
-
 @pytest.mark.parametrize("target", TARGETS)
 def test_exchange(target):
     world, rows, columns = TARGETS[target]
@@ -47,7 +43,8 @@ def test_reductions_of_64_bits_are_built_of_it(target):
     assert (part["opcodes"], whole["opcodes"]) == (EXCHANGES, [*EXCHANGES, "all-gather"])
     assert part["wire_bytes"] < 2 * size and whole["wire_bytes"] < 3 * size
     program = _aot.compile_hlo(whole["bytes"], target, timeout_s=60)
-    assert set(opcodes(program)) == {"all-gather", "all-to-all"}
+    found = [one.opcode for one in _aot.collectives(program)]
+    assert found.count("all-to-all") == 4  # 64 bits are two halves
 
 
 def test_groups_are_as_worlds_of_their_size():

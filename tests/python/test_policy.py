@@ -91,7 +91,7 @@ def test_warns_once_for_each_op_device_and_reason():
         text, _, file = found[0]
         assert text.startswith("reduce_scatter(reduce_type=xor")
         assert "XLA:CPU" in text and "TORCH_XLA_CC_FALLBACK" in text
-        assert "It costs each rank 32 B instead of 16 B on the wire and" in text
+        assert "costs each rank 16 B instead of 16 B on the wire and 32 B instead of 16 B" in text
         assert file == __file__
         assert [w for rank in world.run(warned, without_native_xor) for w in rank if w[1]] == []
 
@@ -164,8 +164,8 @@ HOW = [
     ("tpu:v5e", "all_to_all", 1, (0, 0, None, None), f"{EXCHANGE} native"),
     ("tpu:v5e", "reduce_scatter", 2, SCATTERED, f"{SCATTER} native: one instruction for each"),
     ("gpu:h100", "reduce_scatter", 2, SCATTERED, f"{SCATTER} native"),
-    ("gpu:h100", "send", 1, (7, [[0, 1]]), "send(channel=7, pairs=[[0,1]]) native"),
-    ("tpu:v5e", "recv", 1, (7, [[0, 1]]), "recv(channel=7, pairs=[[0,1]]) fallback: the TPU"),
+    ("gpu:h100", "send", 1, (7, [[0, 1]]), "send(channel=7, pairs=(0->1)) native"),
+    ("tpu:v5e", "recv", 1, (7, [[0, 1]]), "recv(channel=7, pairs=(0->1)) fallback: the TPU"),
 ]
 
 
@@ -249,6 +249,7 @@ def test_supports():
     assert capabilities.supports("all_to_all", "tpu:v5e:8x8")
     assert not capabilities.supports("all_to_all", "tpu:v5e:8x16")
     assert not capabilities.supports("all_to_all", "tpu:v5e:16x16")
+    assert capabilities.supports("all_to_all", "tpu:v5e:16x16", groups="equal"), "of 16 chips"
     assert capabilities.supports("all_to_all", "tpu:v6e:16x16")
     assert not capabilities.supports("collective_broadcast", "tpu:v5p")
     assert capabilities.supports("collective_broadcast", "gpu:h100")
@@ -270,6 +271,8 @@ def test_explain():
     assert "all_reduce by xor of int32 (world) on cpu" in text and "fallback" in text
     refused = capabilities.explain("all_gather", "tpu:v5e", torch.complex128)
     assert (refused.rule, refused.opcodes) == ("refused", ())
+    slow = capabilities.explain("all_to_all", "tpu:v5e:16x16")
+    assert (slow.rule, slow.opcodes) == ("fallback", ("all-to-all",) * 2)
     small = capabilities.explain("reduce_scatter", "tpu:v4")
     assert small.rule == "native" and "all-reduce" in small.becomes
 
