@@ -41,7 +41,7 @@ OPS = ["all_gather", "all_reduce", "reduce_scatter", "all_to_all"]
 OPS += ["collective_permute", "collective_broadcast", "send_recv"]
 AS_LISTS = ["all_gather", "all_reduce", "reduce_scatter", "all_to_all", "collective_broadcast"]
 UNEVEN = ["uneven_all_gather", "uneven_reduce_scatter", "uneven_all_to_all"]
-OPS += UNEVEN
+WITH_UNEVEN = 0.2  # of the programs: there every rank has shapes, and compiles, of its own
 # Their groups may be of different sizes.
 UNEQUAL = ["all_reduce", "collective_broadcast", *UNEVEN]
 
@@ -107,8 +107,8 @@ def fields_of(rng, op, dtype, world):
     return fields, len(members) if op in ("reduce_scatter", "all_to_all") else 1
 
 
-def a_call(rng, values, world):
-    op, dtype = rng.choice(OPS), rng.choice(DTYPES)
+def a_call(rng, values, world, ops):
+    op, dtype = rng.choice(ops), rng.choice(DTYPES)
     fields, divisor = fields_of(rng, op, dtype, world)
     listed = op in AS_LISTS and rng.random() < 0.3
     constants = [not listed and op not in UNEVEN and rng.random() < 0.2 for _ in range(world)]
@@ -132,7 +132,8 @@ def program(seed, world):
     rng, values = random.Random(f"{seed}/{world}"), np.random.default_rng([seed, world])
     # Few calls as often as many: 1 to 2, 2 to 5, 5 to 12, 12 to 30.
     count = min(MOST_CALLS, int(MOST_CALLS ** rng.random() + 0.5))
-    return [a_call(rng, values, world) for _ in range(count)]
+    ops = [*OPS, *UNEVEN] if rng.random() < WITH_UNEVEN else OPS
+    return [a_call(rng, values, world, ops) for _ in range(count)]
 
 
 # A rank's own.
@@ -256,11 +257,12 @@ def test_the_programs_are_of_all_kinds():
     lengths = {len(calls) for calls in programs}
     assert min(lengths) == 1 and max(lengths) >= 28
     calls = [call for calls in programs for call in calls]
-    assert {call.cases[0].op for call in calls} == set(OPS)
+    assert {call.cases[0].op for call in calls} == {*OPS, *UNEVEN}
     for part in (
         [call for call in calls if call.listed],
         [call for call in calls if call.runs],
         [call for call in calls if any(call.constants)],
         [call for call in calls if call.cases[0].fields.get("groups")],
+        [call for call in calls if call.cases[0].op in UNEVEN],
     ):
         assert len(part) > 100
