@@ -93,9 +93,7 @@ Values AllReduce::LowerFallback(Emitter& e, const Values& xs) const {
   }
   using Way = Value (*)(const AllReduce&, Emitter&, const Value&);
   std::vector<Way> ways = {&ByGather};
-  if (groups.Uniform() && Takes(AllToAll{0, 0, {}, whole.groups}, e, type)) {
-    ways.push_back(&ByScatter);
-  }
+  if (groups.Uniform() && Exchanges(e, whole.groups, type)) ways.push_back(&ByScatter);
   if (!groups.IsWorld() && !e.target().RanksAreThreads() &&
       Takes(AllReduce{reduction, {}}, e, type)) {
     ways.push_back(&ByPlaces);

@@ -114,8 +114,12 @@ Value ByRounds(const AllToAll& op, Emitter& e, const Value& x) {
   return WithBlockByRank(c, result, kept, dim, own);
 }
 
-// Rows and columns of each group, as square as can be; none if its size is a prime.
-std::optional<std::pair<Groups, Groups>> Grid(const Groups& groups, int64_t world_size) {
+// Rows and columns of each group, as square as can be, over which the target exchanges by
+// instructions. None if it does not, or if the size of a group is a prime.
+std::optional<std::pair<Groups, Groups>> Grid(const Emitter& e, const Groups& groups,
+                                              ElementType type) {
+  const int64_t world_size = e.world_size();
+  if (!groups.Uniform() || !groups.Covers(world_size)) return std::nullopt;
   const int64_t members = groups.Size(world_size);
   int64_t a = 1;
   for (int64_t i = 2; i * i <= members; ++i) {
@@ -134,6 +138,9 @@ std::optional<std::pair<Groups, Groups>> Grid(const Groups& groups, int64_t worl
       for (int64_t i = 0; i < a; ++i) columns.back().push_back(group[i * b + j]);
     }
   }
+  for (const auto& stage : {rows, columns}) {
+    if (!Takes(AllToAll{0, 0, {}, Groups(stage)}, e, type)) return std::nullopt;
+  }
   return std::pair{Groups(rows), Groups(columns)};
 }
 
@@ -141,7 +148,7 @@ std::optional<std::pair<Groups, Groups>> Grid(const Groups& groups, int64_t worl
 Value InTwoStages(const AllToAll& op, Emitter& e, const Value& x) {
   Computation& c = e.c();
   const int64_t dim = op.split_dim;
-  const auto [rows, columns] = *Grid(op.groups, e.world_size());
+  const auto [rows, columns] = *Grid(e, op.groups, x.shape.type);
   const int64_t a = columns.Size(e.world_size());
   const int64_t b = rows.Size(e.world_size());
   std::vector<int64_t> grid = x.shape.dims;
@@ -154,6 +161,10 @@ Value InTwoStages(const AllToAll& op, Emitter& e, const Value& x) {
 }
 
 }  // namespace
+
+bool Exchanges(const Emitter& e, const Groups& groups, ElementType type) {
+  return Takes(AllToAll{0, 0, {}, groups}, e, type) || Grid(e, groups, type).has_value();
+}
 
 Values AllToAll::LowerFallback(Emitter& e, const Values& xs) const {
   Computation& c = e.c();
@@ -186,15 +197,11 @@ Values AllToAll::LowerFallback(Emitter& e, const Values& xs) const {
   }
   using Way = Value (*)(const AllToAll&, Emitter&, const Value&);
   std::vector<Way> ways = {&ByGather};
-  const bool uniform = groups.Uniform() && groups.Covers(world_size);
-  if (const auto grid = uniform ? Grid(groups, world_size) : std::nullopt;
-      grid && Takes(AllToAll{dim, dim, {}, grid->first}, e, type) &&
-      Takes(AllToAll{dim, dim, {}, grid->second}, e, type)) {
-    ways.push_back(&InTwoStages);
-  }
+  if (Grid(e, groups, type)) ways.push_back(&InTwoStages);
   // Ranks on threads meet those of their group only: there a round must have no idle member.
   const int64_t members = groups.Size(world_size);
-  const bool paired = e.target().RanksAreThreads() && uniform && members % 2 == 0;
+  const bool paired = e.target().RanksAreThreads() && groups.Uniform() &&
+                      groups.Covers(world_size) && members % 2 == 0;
   if (members <= kMostSteps && (paired || Takes(CollectivePermute{{{0, 0}}}, e, type))) {
     ways.push_back(&ByRounds);
   }

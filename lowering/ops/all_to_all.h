@@ -29,4 +29,8 @@ struct AllToAll {
   hlo::Values LowerFallback(Emitter& e, const hlo::Values& xs) const;
 };
 
+// Whether an exchange over these groups is one instruction of the target, or one in rows and one in
+// columns.
+bool Exchanges(const Emitter& e, const Groups& groups, hlo::ElementType type);
+
 }  // namespace xla_cc

@@ -99,7 +99,7 @@ Values ReduceScatter::LowerFallback(Emitter& e, const Values& xs) const {
   std::vector<Way> ways = {&ByExchange};
   // An all_reduce that is no instruction is built of this op, where exchanges are.
   if (Takes(AllReduce{reduction, groups.WithSingles(world_size)}, e, type) ||
-      !Takes(AllToAll{dim, dim, {}, groups.Sorted()}, e, type)) {
+      !Exchanges(e, groups.Sorted(), type)) {
     ways.push_back(&ByAllReduce);
   }
   const Values y = e.Cheapest(Candidates(*this, ways), {x});

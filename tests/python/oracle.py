@@ -235,6 +235,20 @@ def _group_of(groups: Groups, rank: int, world: int) -> Sequence[int]:
     return next((group for group in groups or [range(world)] if rank in group), [])
 
 
+def grouped(sizes: Sequence[int], groups: Groups) -> list[int]:
+    """The same, and none for ranks that are in no group."""
+    return [size if _group_of(groups, rank, len(sizes)) else 0 for rank, size in enumerate(sizes)]
+
+
+def rows_of(op: str, sizes: Sequence[Any], groups: Groups, rank: int) -> int:
+    """How many rows a rank passes to an uneven op."""
+    if op == "uneven_all_gather":
+        return int(sizes[rank])
+    if op == "uneven_all_to_all":
+        return sum(sizes[rank])
+    return sum(sizes[member] for member in _group_of(groups, rank, len(sizes)))
+
+
 def uneven_all_gather(xs: Arrays, sizes: Sequence[int], groups: Groups = None) -> Arrays:
     members = [_group_of(groups, rank, len(xs)) for rank in range(len(xs))]
     return [np.concatenate([xs[0][:0], *(xs[i] for i in group)]) for group in members]

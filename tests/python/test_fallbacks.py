@@ -255,6 +255,30 @@ def test_ways_by_size(row):
     assert differences(case, results, bitwise=True) == []
 
 
+def without_exchanges_of_the_world(rank):
+    no = ("tpu:v5e", "all_to_all", [], [], ["world"], False, "as over 128 chips")
+    return _C.register_capability(*no) if rank == 0 else None
+
+
+def with_them_again(rank, handle):
+    assert rank > 0 or _C.unregister_capability(handle)
+
+
+def test_reduction_of_64_bits_by_exchanges_in_two_stages():
+    rng = np.random.default_rng(5)
+    inputs = [any_bits(rng, "s64", [1 << 17]) for _ in range(4)]
+    here = without_exchanges_of_the_world(0)
+    with lowering_for("tpu:v5e", 4):
+        lowered = _C.lower_all_reduce([(5, [1 << 17])], "max", 1.0, 1.0, None)
+    with_them_again(0, here)
+    assert lowered["opcodes"] == ["all-to-all", "all-to-all", "all-gather"]
+    handle = worlds.run(4, without_exchanges_of_the_world)[0]
+    try:
+        check([Case("all_reduce", inputs, {"reduce_type": "max"})], "tpu:v5e", 4, None)
+    finally:
+        worlds.run(4, with_them_again, handle)
+
+
 # Floats: docs/spec.md states how far native and fallback may be apart.
 
 UNIT = {"f32": 2.0**-24, "bf16": 2.0**-8, "f16": 2.0**-11, "f64": 2.0**-53}

@@ -35,7 +35,7 @@ def test_forbidden():
     assert message.startswith(
         "all_to_all(split_dim=0, concat_dim=0, groups=world) of f32[8,4] on cpu"
     )
-    assert "384 B instead of 96 B on the wire" in message
+    assert "384 B instead of 96 B on the wire and 512 B instead of 128 B of results" in message
     assert "fallback='allow'" in message
     assert worlds.run(4, exchange, "allow")[0][0][0] == 1, "the ranks go on"
 
@@ -91,6 +91,7 @@ def test_warns_once_for_each_op_device_and_reason():
         text, _, file = found[0]
         assert text.startswith("reduce_scatter(reduce_type=xor")
         assert "XLA:CPU" in text and "TORCH_XLA_CC_FALLBACK" in text
+        assert "costs each rank 16 B instead of 16 B on the wire and 32 B instead of 16 B" in text
         assert file == __file__
         assert [w for rank in world.run(warned, without_native_xor) for w in rank if w[1]] == []
 
@@ -155,10 +156,32 @@ def test_the_host_is_listed_and_warned_about():
         assert {file for _, _, file in found} == {__file__}
 
 
-def test_metadata_says_how():
-    with lowering_for("cpu", 4):
-        text = torch_xla_cc._C.lower_all_to_all([(11, [8])], 0, 0, None, None)["bytes"]
-    assert b"all_to_all(split_dim=0, concat_dim=0, groups=world) fallback: " in text
+EXCHANGE = "all_to_all(split_dim=0, concat_dim=0, groups=world)"
+SCATTER = "reduce_scatter(reduce_type=sum, scale=1, factor=1, dim=0, groups=world)"
+SCATTERED = ("sum", 1.0, 1.0, 0, None, None)
+HOW = [
+    ("cpu", "all_to_all", 1, (0, 0, None, None), f"{EXCHANGE} fallback: ranks on threads"),
+    ("tpu:v5e", "all_to_all", 1, (0, 0, None, None), f"{EXCHANGE} native"),
+    ("tpu:v5e", "reduce_scatter", 2, SCATTERED, f"{SCATTER} native: one instruction for each"),
+    ("gpu:h100", "reduce_scatter", 2, SCATTERED, f"{SCATTER} native"),
+    ("gpu:h100", "send", 1, (7, [[0, 1]]), "send(channel=7, pairs=(0->1)) native"),
+    ("tpu:v5e", "recv", 1, (7, [[0, 1]]), "recv(channel=7, pairs=(0->1)) fallback: the TPU"),
+]
+
+
+@pytest.mark.parametrize("row", HOW, ids=lambda row: f"{row[0]}-{row[1]}-{row[2]}")
+def test_metadata_of_every_instruction_says_how(row):
+    hlo = pytest.importorskip("torch_xla_cc._hlo_pb", reason="protobuf is not installed")
+    target, op, operands, fields, how = row
+    with lowering_for(target, 4):
+        code = getattr(torch_xla_cc._C, f"lower_{op}")([(11, [8])] * operands, *fields)["bytes"]
+    module = hlo.HloModuleProto.FromString(code)
+    names = {
+        instruction.metadata.op_name
+        for computation in module.computations
+        for instruction in computation.instructions
+    }
+    assert len(names) == 1 and names.pop().startswith(how)
 
 
 def test_what_costs_nothing_more_is_no_offence():
@@ -226,6 +249,7 @@ def test_supports():
     assert capabilities.supports("all_to_all", "tpu:v5e:8x8")
     assert not capabilities.supports("all_to_all", "tpu:v5e:8x16")
     assert not capabilities.supports("all_to_all", "tpu:v5e:16x16")
+    assert capabilities.supports("all_to_all", "tpu:v5e:16x16", groups="equal"), "of 16 chips"
     assert capabilities.supports("all_to_all", "tpu:v6e:16x16")
     assert not capabilities.supports("collective_broadcast", "tpu:v5p")
     assert capabilities.supports("collective_broadcast", "gpu:h100")
@@ -247,6 +271,8 @@ def test_explain():
     assert "all_reduce by xor of int32 (world) on cpu" in text and "fallback" in text
     refused = capabilities.explain("all_gather", "tpu:v5e", torch.complex128)
     assert (refused.rule, refused.opcodes) == ("refused", ())
+    slow = capabilities.explain("all_to_all", "tpu:v5e:16x16")
+    assert (slow.rule, slow.opcodes) == ("fallback", ("all-to-all",) * 2)
     small = capabilities.explain("reduce_scatter", "tpu:v4")
     assert small.rule == "native" and "all-reduce" in small.becomes
 

@@ -18,7 +18,18 @@ import torch
 import torch_xla
 import worlds
 from operands import exact_values
-from oracle import BITWISE, Case, differences, issue, put, reduce_kinds, take, take_all, to_torch
+from oracle import (
+    BITWISE,
+    Case,
+    differences,
+    issue,
+    put,
+    reduce_kinds,
+    rows_of,
+    take,
+    take_all,
+    to_torch,
+)
 
 from torch_xla_cc import xla_model as xm
 
@@ -29,7 +40,10 @@ DTYPES = ["f32", "f32", "bf16", "f64", "s32", "s64", "u8", "pred", "c64"]
 OPS = ["all_gather", "all_reduce", "reduce_scatter", "all_to_all"]
 OPS += ["collective_permute", "collective_broadcast", "send_recv"]
 AS_LISTS = ["all_gather", "all_reduce", "reduce_scatter", "all_to_all", "collective_broadcast"]
-UNEQUAL = ["all_reduce", "collective_broadcast"]  # their groups may be of different sizes
+UNEVEN = ["uneven_all_gather", "uneven_reduce_scatter", "uneven_all_to_all"]
+WITH_UNEVEN = 0.2  # of the programs: there every rank has shapes, and compiles, of its own
+# Their groups may be of different sizes.
+UNEQUAL = ["all_reduce", "collective_broadcast", *UNEVEN]
 
 
 @dataclasses.dataclass
@@ -68,7 +82,15 @@ def fields_of(rng, op, dtype, world):
     groups = groups_of(rng, world, op in UNEQUAL)
     members = min(groups, key=len) if groups else list(range(world))
     fields = {"groups": groups}
-    if op in ("all_reduce", "reduce_scatter"):
+    if op == "uneven_all_to_all":
+        together = [[rank in group for rank in range(world)] for group in groups or [range(world)]]
+        fields["sizes"] = [
+            [rng.randrange(4) * any(g[i] and g[j] for g in together) for j in range(world)]
+            for i in range(world)
+        ]
+    elif op in UNEVEN:
+        fields["sizes"] = [rng.randrange(5) for _ in range(world)]
+    if op in ("all_reduce", "reduce_scatter", "uneven_reduce_scatter"):
         # Averages round; XLA:CPU has no bitwise reductions of groups of unequal size.
         unequal = len({len(group) for group in groups or []}) > 1
         without = ("average", "premultiplied_sum", *(BITWISE if unequal else ()))
@@ -85,18 +107,20 @@ def fields_of(rng, op, dtype, world):
     return fields, len(members) if op in ("reduce_scatter", "all_to_all") else 1
 
 
-def a_call(rng, values, world):
-    op, dtype = rng.choice(OPS), rng.choice(DTYPES)
+def a_call(rng, values, world, ops):
+    op, dtype = rng.choice(ops), rng.choice(DTYPES)
     fields, divisor = fields_of(rng, op, dtype, world)
     listed = op in AS_LISTS and rng.random() < 0.3
-    constants = [not listed and rng.random() < 0.2 for _ in range(world)]
+    constants = [not listed and op not in UNEVEN and rng.random() < 0.2 for _ in range(world)]
     cases = []
     for _ in range(rng.randint(1, 3) if listed else 1):
         shape = [divisor * rng.randint(1, 2), divisor * rng.randint(1, 3)]
-        inputs = [
-            exact_values(values, dtype, shape, fields.get("reduce_type", "sum"))
-            for _ in range(world)
-        ]
+        shapes = [shape] * world
+        if op in UNEVEN:
+            rows = [rows_of(op, fields["sizes"], fields["groups"], i) for i in range(world)]
+            shapes = [[n, shape[1]] for n in rows]
+        kind = fields.get("reduce_type", "sum")
+        inputs = [exact_values(values, dtype, shapes[rank], kind) for rank in range(world)]
         for rank, constant in enumerate(constants):
             if constant:
                 inputs[rank][:] = inputs[rank].flat[0]
@@ -108,7 +132,8 @@ def program(seed, world):
     rng, values = random.Random(f"{seed}/{world}"), np.random.default_rng([seed, world])
     # Few calls as often as many: 1 to 2, 2 to 5, 5 to 12, 12 to 30.
     count = min(MOST_CALLS, int(MOST_CALLS ** rng.random() + 0.5))
-    return [a_call(rng, values, world) for _ in range(count)]
+    ops = [*OPS, *UNEVEN] if rng.random() < WITH_UNEVEN else OPS
+    return [a_call(rng, values, world, ops) for _ in range(count)]
 
 
 # A rank's own.
@@ -232,11 +257,12 @@ def test_the_programs_are_of_all_kinds():
     lengths = {len(calls) for calls in programs}
     assert min(lengths) == 1 and max(lengths) >= 28
     calls = [call for calls in programs for call in calls]
-    assert {call.cases[0].op for call in calls} == set(OPS)
+    assert {call.cases[0].op for call in calls} == {*OPS, *UNEVEN}
     for part in (
         [call for call in calls if call.listed],
         [call for call in calls if call.runs],
         [call for call in calls if any(call.constants)],
         [call for call in calls if call.cases[0].fields.get("groups")],
+        [call for call in calls if call.cases[0].op in UNEVEN],
     ):
         assert len(part) > 100

@@ -30,12 +30,20 @@ def probe(
 ) -> None:
     """Compile all that the state file has not got yet, and write down what came of it.
 
-    `again`: native and fallback side by side once more, after a change to the fallbacks.
+    `again`: instead compare native and fallback once more, after a change to the fallbacks.
     """
     console = Console()
     state = State(state_path)
     todo = {
-        device: [cell for cell in cells(device) if cell not in state.done(device)]
+        device: [cell for cell in cells(device) if not again and cell not in state.done(device)]
+        for device in devices
+    }
+    compare = {
+        device: [
+            cell
+            for cell in (_sides.wanted() if _sides.is_compared(device) else ())
+            if again or cell.op not in state.sides.get(str(device), {})
+        ]
         for device in devices
     }
     console.print(f"{sum(map(len, todo.values()))} probes on {len(devices)} devices to go")
@@ -45,22 +53,24 @@ def probe(
     )  # fmt: skip
     with Progress(*columns, console=console) as progress:
         tasks = {
-            device: progress.add_task(str(device), total=len(some)) for device, some in todo.items()
+            device: progress.add_task(str(device), total=len(some) + len(compare[device]))
+            for device, some in todo.items()
         }
         for device, some in todo.items():
             for probes in _outcomes(device, some, jobs):
                 state.add(device, probes)
                 progress.advance(tasks[device], len(probes))
-            compared = {} if again else state.sides.get(str(device), {})
-            for cell in _sides.wanted() if _sides.is_compared(device) else ():
-                if cell.op not in compared:
-                    state.add_side(device, _sides.compare(cell, device))
+            for cell in compare[device]:
+                state.add_side(device, _sides.compare(cell, device))
+                progress.advance(tasks[device])
             if not console.is_terminal:
-                console.print(f"{device}: {len(some)} done")
+                console.print(f"{device}: {len(some)} probed, {len(compare[device])} compared")
     found = _measured.from_state(state)
     if out.exists():
         # What this run was not asked for stays, unless it comes from other compilers.
         found.keep(_measured.load(out))
+    if not found.cells:
+        raise SystemExit(f"{out} comes from other compilers: probe without --sides-again first")
     _measured.save(found, out)
     console.print(f"Wrote {out}")
 
@@ -92,7 +102,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     prober.add_argument("--jobs", type=int, default=1, help="compilers at a time")
     prober.add_argument(
-        "--sides-again", action="store_true", help="compare native and fallback once more"
+        "--sides-again", action="store_true", help="only compare native and fallback once more"
     )
     prober.add_argument("--state", type=Path, default=Path("build/probe.jsonl"))
     prober.add_argument("--out", type=Path, default=_measured.PATH)

@@ -106,6 +106,8 @@ class Measured:
     def keep(self, old: Measured) -> None:
         """Take over the devices that this one has not, if they are of the same versions."""
         if old.versions == self.versions:
+            if not self.cells:  # native and fallback were compared, and nothing was probed
+                self.date = old.date
             self.cells = dict(sorted({**old.cells, **self.cells}.items()))
             self.sides = dict(sorted({**old.sides, **self.sides}.items()))
 

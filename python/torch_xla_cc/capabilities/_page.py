@@ -80,8 +80,9 @@ _METHODS = """\
   on either: what these programs compute, and how fast, was not measured.
 - **CPU**: run on four threads, where every rank's program is another one, as programs of ranks on
   threads may be. The results were compared: bit by bit where data is only moved, with sums and
-  products of small integers for reductions. Other numbers of threads were not probed. torch_xla
-  does not tell what XLA:CPU compiled, so nothing is said of what an instruction becomes.
+  products of small integers for reductions. Other numbers of threads were not probed. What an
+  instruction becomes was not recorded; the programs that are compared side by side were compiled by
+  the XLA:CPU of torch_xla once more, which compiles some instructions that ranks never meet in.
 - With 8 ranks and fewer all {types} types were probed, with more those that differ in their sort:
   {few}. The others are taken as these:
   {likes}.
@@ -234,6 +235,17 @@ def _layouts(measured: Measured, device: str) -> list[str]:
 
 def _number(value: float | None) -> str:
     return "not stated" if value is None else f"{int(value):,}"
+
+
+_OTHERS = """\
+Temporary bytes are the compiler's own figure;
+"bytes accessed" are what XLA's cost analysis (of jaxlib) says of the optimised program, since this
+compiler does not state them."""
+_FIGURES = {
+    "tpu": 'The other figures are the compiler\'s own; "bytes accessed" is memory\nof the device.',
+    "gpu": _OTHERS,
+    "cpu": _OTHERS,
+}
 
 
 def _sides(sides: list[dict[str, Any]], device: str, world: int) -> list[str]:

@@ -198,7 +198,8 @@ def _asked(
 
 def _choose(target: str, world: int, number: int, cell: _grid.Cell) -> tuple[str, str]:
     kind = cell.kind if cell.kind != "-" else None
-    rule, why, _ = _C.choose(cell.op, target, world, number, kind, cell.form, world)
+    size = max(map(len, _members(cell, world)))
+    rule, why, _ = _C.choose(cell.op, target, world, number, kind, cell.form, size)
     return rule, why
 
 
