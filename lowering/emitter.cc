@@ -1,5 +1,7 @@
 #include "lowering/emitter.h"
 
+#include "lowering/front.h"
+
 namespace xla_cc {
 
 using hlo::Attributes;
@@ -146,6 +148,9 @@ Values Emitter::Emit(Instruction instruction, const Values& operands) {
 }
 
 Values Emitter::AllGather(const Values& xs, int64_t dim, const Groups& groups) {
+  if (GoesToFront(target_, xs, dim, 1)) {
+    return AlongFront(c(), xs, dim, [&](const Values& ys) { return AllGather(ys, 0, groups); });
+  }
   const int64_t members = groups.Size(world_size());
   std::vector<Shape> results = Shapes(xs);
   for (Shape& shape : results) shape.dims[dim] *= members;
@@ -164,8 +169,12 @@ Values Emitter::AllReduce(const Values& xs, ReduceKind kind, const Groups& group
 
 Values Emitter::ReduceScatter(const Values& xs, ReduceKind kind, int64_t dim,
                               const Groups& groups) {
-  std::vector<Shape> results = Shapes(xs);
   const int64_t members = groups.Size(world_size());
+  if (GoesToFront(target_, xs, dim, members)) {
+    return AlongFront(c(), xs, dim,
+                      [&](const Values& ys) { return ReduceScatter(ys, kind, 0, groups); });
+  }
+  std::vector<Shape> results = Shapes(xs);
   for (Shape& shape : results) shape.dims[dim] /= members;
   const hlo::Callee reducer = module_->Reducer(ReducerOpcode(kind), xs[0].shape.type);
   return Emit({"reduce-scatter", results,

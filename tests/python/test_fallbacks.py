@@ -220,9 +220,9 @@ ROWS = [
 ]
 
 
-def call_forced(rank, op, fields, target, world, inputs):
+def call_forced(rank, op, fields, target, world, inputs, rule="fallback"):
     x = put(inputs[rank])
-    _C.set_forced_rule("fallback")
+    _C.set_forced_rule(rule)
     try:
         with lowering_for(target, world) if target != "cpu" else contextlib.nullcontext():
             result = getattr(_C, op)(x, *fields)
@@ -253,6 +253,28 @@ def test_ways_by_size(row):
     case = Case(op, inputs, {name: v for name, v in zip(names, fields, strict=True) if name})
     results = worlds.run(world, call_forced, op, fields, target, world, inputs, timeout_s=120)
     assert differences(case, results, bitwise=True) == []
+
+
+@pytest.mark.parametrize("groups", [None, [[0, 2], [1, 3]]])
+@pytest.mark.parametrize(
+    ("shape", "dim"),
+    [([3, 4, 5], 1), ([3, 5, 4], 2), ([2, 3, 4, 4], 2), ([2, 3, 4, 4], 3), ([2, 4, 3, 5], 1)],
+)
+def test_blocks_that_are_no_whole_tiles_of_a_tpu(shape, dim, groups):
+    """They are moved to the first dimension and back: lowering/front.h."""
+    rng = np.random.default_rng(7)
+    inputs = [exact_values(rng, "f32", shape, "sum") for _ in range(4)]
+    for op, fields, names in (
+        ("all_gather", (dim, groups), {"dim": dim}),
+        (
+            "reduce_scatter",
+            ("sum", 1.0, 1.0, dim, None, groups),
+            {"reduce_type": "sum", "scatter_dim": dim},
+        ),
+    ):
+        case = Case(op, inputs, {**names, "groups": groups})
+        results = worlds.run(4, call_forced, op, fields, "tpu:v5e", 4, inputs, "native")
+        assert differences(case, results, bitwise=True) == []
 
 
 def without_exchanges_of_the_world(rank):

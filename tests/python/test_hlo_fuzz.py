@@ -83,7 +83,7 @@ def edited(text, edits):
 
 def read(text):
     """The rows of the text; None if it is not HLO."""
-    begun = time.monotonic()
+    begun = time.process_time()
     reader = Reader(text.splitlines())
     try:
         found = finder(reader.computations()).found()
@@ -91,7 +91,7 @@ def read(text):
         assert error.line >= 1 and error.column >= 1 and f"line {error.line}" in str(error)
         return None
     finally:
-        assert time.monotonic() - begun < LIMIT_S
+        assert time.process_time() - begun < LIMIT_S
     return rows.rows(found, found, 4)
 
 
@@ -148,13 +148,13 @@ def test_protos(edits):
     for where, length, piece in edits:
         at = int(where * len(data))
         data = data[:at] + piece + data[at + length :]
-    begun = time.monotonic()
+    begun = time.process_time()
     try:
         found = finder(proto.computations(_hlo_pb.HloModuleProto.FromString(data))).found()
         rows.rows(found, found, 4)
     except (ValueError, _hlo_pb.DecodeError):
         pass
-    assert time.monotonic() - begun < LIMIT_S
+    assert time.process_time() - begun < LIMIT_S
 
 
 @pytest.mark.parametrize("place", ["module", "name", "call", "file"])

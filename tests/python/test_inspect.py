@@ -64,6 +64,25 @@ def test_what_a_step_changes_is_restored():
     assert x.cpu()[0, 0] == 1.0 and weights.grad is not None
 
 
+def test_what_is_written_to_in_place():
+    x, y, z = device_tensor(4), device_tensor(4), device_tensor(4)
+
+    def step():
+        xm.all_reduce("sum", [x])
+        y.copy_(xm.all_gather(y)[:4])
+        z.copy_(xm.all_reduce("max", z))
+        z.add_(1)
+        z[1:].zero_()
+
+    for _ in range(2):
+        report = torch_xla_cc.inspect(step, target=TPU)
+        assert report.counts == {"all-gather": 1, "all-reduce": 2}
+    for one in (x, y, z):
+        assert one.tolist() == [0.0, 1.0, 2.0, 3.0]
+    step()
+    assert z.tolist() == [1.0, 0.0, 0.0, 0.0]
+
+
 def test_pending_tensors():
     x = device_tensor(8, 128)
     report = torch_xla_cc.inspect({"sum": x + 1})

@@ -150,38 +150,61 @@ def _is_pending(x: torch.Tensor) -> bool:
     return "XLAData: None" in XLAC._get_xla_tensor_debug_info(x)
 
 
+class _Held:
+    """A tensor, and what it holds."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x = x
+        self.grad = x.grad if x.is_leaf else None
+        self.inner = _inner(x)
+        self.was_pending = _is_pending(x)
+        # copy_ writes into what is inside, other functions replace it.
+        self.value = _inner(self.inner.clone())
+
+    @property
+    def changed(self) -> bool:
+        """Whether it has been written to since."""
+        return _inner(self.x) is not self.inner or self._written
+
+    @property
+    def _written(self) -> bool:
+        return _is_pending(self.inner) and not self.was_pending
+
+    def restore(self) -> None:
+        """Have it hold that again."""
+        if self.changed:
+            _hold(self.x, self.value if self._written else self.inner)
+        if self.x.is_leaf and self.x.grad is not self.grad:
+            self.x.grad = self.grad
+
+
 class _Before:
     """The tensors of a rank, and what they hold: a step writes to some of them."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
-        here = living()[rank]
-        self._held = [(x, _inner(x), x.grad if x.is_leaf else None) for x in here]
+        self._held = [_Held(x) for x in living()[rank]]
 
     def changed(self) -> list[torch.Tensor]:
         """What a call has written to, and gradients that it has made."""
-        found = []
-        for x, inner, grad in self._held:
-            if _inner(x) is not inner:
-                found.append(x)
-            if x.is_leaf and x.grad is not None and x.grad is not grad:
-                found.append(x.grad)
+        found = [one.x for one in self._held if one.changed]
+        for one in self._held:
+            grad = one.x.grad if one.x.is_leaf else None
+            if grad is not None and grad is not one.grad:
+                found.append(grad)
         return found
 
     def kept(self) -> list[torch.Tensor]:
         """What is there now, was not before, and was to be computed."""
         gc.collect()
-        known = {id(x) for x, *_ in self._held} | {id(inner) for _, inner, _ in self._held}
+        known = {id(x) for one in self._held for x in (one.x, one.inner, one.value)}
         new = [x for x in living()[self._rank] if id(x) not in known]
         return [x for x in new if _is_pending(x)]
 
     def restore(self) -> None:
         """Give all back what they held."""
-        for x, inner, grad in self._held:
-            if _inner(x) is not inner:
-                _hold(x, inner)
-            if x.is_leaf and x.grad is not grad:
-                x.grad = grad
+        for one in self._held:
+            one.restore()
 
 
 def _inner(x: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,45 @@
+"""Collectives along dimensions of which a TPU's blocks are no whole tiles: lowering/front.h."""
+
+import pytest
+import torch
+import torch_xla
+
+import torch_xla_cc
+from torch_xla_cc import xla_model as xm
+
+pytest.importorskip("libtpu", reason="pip install 'torch_xla_cc[aot]' brings the compiler")
+
+TARGETS = ["tpu:v4:2x2x2", "tpu:v5e:2x4", "tpu:v5p:2x2x2", "tpu:v6e:2x4"]
+
+
+def zeros(*shape):
+    x = torch.zeros(shape, device=torch_xla.device())
+    torch_xla.sync()
+    return x
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("shape", "dim"), [((3, 5, 128), 1), ((3, 8, 100), 2), ((2, 3, 4, 5), 2), ((2, 3, 4, 5), 1)]
+)
+def test_all_gather(target, shape, dim):
+    x = zeros(*shape)
+    torch_xla_cc.assert_lowers_to(xm.all_gather, {"all-gather": 1}, x, dim=dim, target=target)
+
+
+def test_a_reduce_scatter_stays_one():
+    """Along dimension 1 as it is, the compiler makes an all-reduce of it."""
+    x = zeros(16, 40, 1000)
+    torch_xla_cc.assert_lowers_to(
+        lambda: xm.reduce_scatter("sum", x, 1.0, 1, 8), {"reduce-scatter": 1}, target=TARGETS[1]
+    )
+
+
+def test_whole_tiles_are_not_moved():
+    x, y = zeros(3, 8, 128), zeros(16, 64, 1024)
+    for target in TARGETS:
+        torch_xla_cc.assert_no_copy(xm.all_gather, x, dim=1, target=target)
+    report = torch_xla_cc.assert_lowers_to(
+        lambda: xm.reduce_scatter("sum", y, 1.0, 1, 8), {"reduce-scatter": 1}, target=TARGETS[1]
+    )
+    assert [row.operands for row in report.rows] == [("f32[16,64,1024]",)]
