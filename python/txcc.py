@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
+import types
 
 
 def main() -> None:
     """Entry point of the command."""
     try:
+        if _reads_files_only(sys.argv[1:]):
+            _pass_over_torch()
         from torch_xla_cc import cli
     except ImportError as error:
         sys.exit(f"txcc: {error}")
     cli.main()
+
+
+def _reads_files_only(words: list[str]) -> bool:
+    command, *others = words or [""]
+    dump = any(word.lstrip("-").partition("=")[0] == "dump" for word in others)
+    return command == "compare" or (command == "inspect" and dump)
+
+
+def _pass_over_torch() -> None:
+    """Have the package be found without what it imports for training, which takes seconds.
+
+    What reads files of HLO needs neither torch nor the extension module.
+    """
+    found = importlib.util.find_spec("torch_xla_cc")
+    if found is not None and found.submodule_search_locations:
+        package = types.ModuleType("torch_xla_cc")
+        package.__path__ = list(found.submodule_search_locations)
+        sys.modules["torch_xla_cc"] = package
+
+
+if __name__ == "__main__":
+    main()

@@ -135,3 +135,20 @@ def test_the_command_without_a_dump(tmp_path):
     broken.rename(tmp_path / "module_0001.f.cpu_after_optimizations.hlo.pb")
     done = txcc("inspect", "--dump", str(tmp_path))
     assert done.returncode == 1 and "not an HloProto" in done.stderr
+
+
+def test_files_are_read_without_torch(of_torch):
+    for words in (["inspect", "--dump", str(of_torch)], ["compare", *[str(of_torch)] * 2]):
+        script = (
+            "import sys, txcc\n"
+            f"sys.argv[1:] = {words!r}\n"
+            "try:\n"
+            "    txcc.main()\n"
+            "finally:\n"
+            "    assert 'torch' not in sys.modules, 'torch'\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert "all-" in done.stdout

@@ -11,7 +11,7 @@ from .._hlo.opcodes import MOVES
 from .._hlo.text import Computation
 from .compiled import Compiled
 
-# They give what they take, in other places; pad and select-and-so-on compute nothing either.
+# They give what they take, in other places.
 _COPIES = frozenset(
     {
         "broadcast",
@@ -26,6 +26,7 @@ _COPIES = frozenset(
         "transpose",
     }
 )
+# Beside one of the above in a fusion, these only say what goes where.
 _NAMES = MOVES | {"reshape", "iota", "compare", "select", "convert", "replica-id", "partition-id"}
 
 

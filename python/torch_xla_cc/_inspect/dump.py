@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -43,6 +43,7 @@ class Program:
 
     header: Header
     finder: Finder
+    whole: tuple[Computation, ...]  # none of a file that is larger than LARGEST_WHOLE
 
     @functools.cached_property
     def collectives(self) -> list[Collective]:
@@ -80,25 +81,24 @@ def read(path: str | Path) -> Program:
     """The collectives of an HLO file, text or proto. DumpError names file, line and column."""
     path = Path(path)
     try:
+        whole = path.stat().st_size <= LARGEST_WHOLE
         if path.suffix == ".pb":
             header, computations = _from_proto(path.read_bytes())
-            return Program(header, finder(computations, whole=False))
+            return _program(lambda: header, computations, whole)
         with path.open(encoding="utf-8", errors="replace") as lines:
             reader = Reader(_bounded(lines))
-            found = finder(reader.computations(), whole=False)
-        return Program(reader.header, found)
+            return _program(lambda: reader.header, reader.computations(), whole)
     except (OSError, ValueError) as error:
         raise DumpError(f"{path}: {error}") from error
 
 
-def whole(path: Path) -> tuple[Computation, ...]:
-    """All instructions of a file that `read` has read; () of one that is too large for that."""
-    if path.stat().st_size > LARGEST_WHOLE:
-        return ()
-    if path.suffix == ".pb":
-        return tuple(_from_proto(path.read_bytes())[1])
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        return tuple(Reader(_bounded(lines)).computations())
+def _program(
+    header: Callable[[], Header], computations: Iterable[Computation], whole: bool
+) -> Program:
+    """The header is complete when the computations have come."""
+    kept = tuple(computations) if whole else ()
+    found = finder(kept or computations, whole)
+    return Program(header(), found, kept)
 
 
 def _bounded(file: TextIO) -> Iterator[str]:

@@ -20,10 +20,10 @@ from .._hlo.traffic import flows
 from . import advice, dump
 from .compiled import Compiled, compiled
 from .rows import GONE, HOST, UNKNOWN, Row, not_compiled, rows, through_host
-from .trace import Traced
 
 if TYPE_CHECKING:
     from .compare import Comparison
+    from .trace import Traced
 
 WIDTH = 160  # of tables that go to no terminal
 _VERSION = 1  # of the JSON
@@ -145,7 +145,7 @@ def of_files(files: dump.Files) -> Report:
     made = rows(sides[0].collectives, sides[-1].collectives, world)
     given: tuple[advice.Advice, ...] = ()
     if made and files.before and files.after:
-        before, after = dump.whole(files.before), dump.whole(files.after)
+        before, after = (side.whole for side in sides)
         if before and after:
             given = advice.of_programs(before, after, world)
     lengths = _lengths(sides[-1].finder, made)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from .._hlo import traffic
 from .._hlo.collectives import Collective
 from .._hlo.instruction import Array, Source
-from .._recording import Call
+
+if TYPE_CHECKING:
+    from .._recording import Call
 
 GONE = ""  # instead of an opcode: the compiler has taken it out
 UNKNOWN = "?"  # there is no compiled program

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ... import _hlo_pb
 from ..._hlo import proto
 from ..._hlo.flow import TooLargeError
 from ..._hlo.text import Computation
 from ..compiled import Compiled
-from ..trace import Traced
 from .again import repeated, small
 from .cuts import all_gathers, all_reduces
 from .fallbacks import fallbacks
 from .study import Advice, Study
 from .transposes import transposed
+
+if TYPE_CHECKING:
+    from ..trace import Traced
 
 __all__ = ["Advice", "of_programs", "of_traced"]
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ..._hlo.instruction import Array, arrays
-from ..._recording import Call
 from .study import LEAST_BYTES, Advice
 from .table import Lowered, lowered
+
+if TYPE_CHECKING:
+    from ..._recording import Call
 
 # Types that say the same of most values, and what to know about them.
 _OTHER_TYPES = {

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ... import _C, _hlo_pb
+from ... import _hlo_pb
 from ..._hlo import traffic
 from ..._hlo.instruction import Array
-from ..._targets import lowering_for
 from ..compiled import compiled
 
 _TIMEOUT_S = 60.0
@@ -49,6 +48,10 @@ def lowered(
     }
     if not target or op not in fields:
         return None
+    # Only here: a dump, whose target is not known, is read without torch.
+    from ... import _C
+    from ..._targets import lowering_for
+
     try:
         shapes = [(_hlo_pb.PrimitiveType[one.dtype.upper()], one.dims) for one in operands]
         with lowering_for(target, world):
