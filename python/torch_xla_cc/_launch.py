@@ -208,12 +208,18 @@ def launch(
         _running.release()
 
 
+def timeout_of(given: float | None) -> float:
+    """How long ranks wait for each other."""
+    if given is not None:
+        return given
+    return float(os.environ.get("TORCH_XLA_CC_TIMEOUT_S", _DEFAULT_TIMEOUT_S))
+
+
 def _launch_threads(
     fn: Callable[..., Any], args: Sequence[Any], nprocs: int | None, timeout_s: float | None
 ) -> list[Any]:
     """A thread for each virtual CPU device."""
-    if timeout_s is None:
-        timeout_s = float(os.environ.get("TORCH_XLA_CC_TIMEOUT_S", _DEFAULT_TIMEOUT_S))
+    timeout_s = timeout_of(timeout_s)
     count = _prepare_cpu(nprocs)
     end = threading.Barrier(count)
     ranks = [_Rank(rank, fn, args, end) for rank in range(count)]

@@ -70,6 +70,13 @@ def reads(rank):
     return xm.all_gather(x)
 
 
+def some_read(rank):
+    x = xm.all_reduce("sum", ones(4))
+    if rank == 0:
+        x.sum().item()
+    return xm.all_gather(x)
+
+
 def raises(rank):
     x = xm.all_reduce("sum", ones(4))
     if rank == 1:

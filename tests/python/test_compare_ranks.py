@@ -31,8 +31,8 @@ def compared(target, nprocs, *jobs):
 @pytest.fixture(scope="module", params=["cpu", TPU])
 def reports(request):
     jobs = (
-        "gather by_halves constants other_op one_less momentum momentum=3 momentum=4 reads raises "
-        "used_afterwards of_groups channels"
+        "gather by_halves constants other_op one_less momentum momentum=3 momentum=4 reads "
+        "some_read raises used_afterwards of_groups channels"
     )
     return request.param, compared(request.param, 4, *jobs.split())
 
@@ -123,6 +123,14 @@ def test_reads(reports):
         f"reads a tensor at {JOBS}:{at + 2} after all_reduce of {JOBS}:{at + 1}"
         in (found["message"])
     )
+
+
+def test_reads_of_some_ranks(reports):
+    found = reports[1]["some_read"]
+    if reports[0] == "cpu":
+        assert found["error"] in ("RanksDisagree", "CollectiveMismatchError")
+    else:
+        assert found["error"] == "StepError"
 
 
 def test_a_rank_that_raises(reports):

@@ -8,8 +8,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from torch_xla import runtime
+
 from .. import _C, _door
-from .._launch import launch
+from .._launch import launch, timeout_of
 from .._recording import Call, deliver, record
 from .._sites import call_site
 from .compiled import is_cpu
@@ -39,9 +41,8 @@ class Capture:
         self._target = target
         self._world = world
         self._step = step
-        self._timeout_s = timeout_s
-        # The last rank to come looks at the tensors of all: the others keep still meanwhile.
-        self._meeting = threading.Barrier(world, action=self._look)
+        self._timeout_s = timeout_of(timeout_s)
+        self._meeting = _Meeting(world, self._look)
         self._calls: list[Call] = []  # of all ranks, since record() began
         self._steps: dict[int, Step] = {}
         self._programs: dict[int, list[Traced]] = defaultdict(list)
@@ -51,6 +52,11 @@ class Capture:
 
         There are several of a step that reads while collectives are pending.
         """
+        if runtime.device_type() != "CPU":
+            raise RuntimeError(
+                f"{self._title}: its ranks are traced on virtual CPU devices, but PJRT_DEVICE is "
+                f"{runtime.device_type()!r}. Set PJRT_DEVICE=CPU before torch_xla is used"
+            )
         with lines(), record() as self._calls:
             launch(self._as_rank, (fn, *args), self._world, timeout_s=self._timeout_s)
         return [tuple(self._programs[rank]) for rank in range(self._world)]
@@ -64,9 +70,8 @@ class Capture:
                     result = fn(rank, *args)  # which lives until its program is taken
                     self._ended(one)
                     del result
-        except BaseException:
-            self._meeting.abort()
-            raise
+        finally:
+            self._meeting.leave()
 
     @property
     def _is_here(self) -> bool:
@@ -121,13 +126,11 @@ class Capture:
 
     def _take(self, one: _Rank) -> Step:
         """Make a program of what is pending on the rank, when all ranks have come to this."""
-        try:
-            self._meeting.wait(self._timeout_s)
-        except threading.BrokenBarrierError:
+        if not self._meeting.come(self._timeout_s):
             raise _C.RanksDisagree(
-                f"{self._title}: rank {one.rank} has come to the end of step {self._step}, but "
-                "another rank has not"
-            ) from None
+                f"{self._title}: rank {one.rank} has come to the end of step {self._step}, or to a "
+                "read in it, and another rank has not"
+            )
         found = self._steps.pop(one.rank)
         program = found.traced(self._title, tuple(one.pending), self._target, self._world)
         self._programs[one.rank].append(program)
@@ -165,3 +168,37 @@ class _Rank:
             if self.traces:
                 _C.set_in_graph(False)
                 _C.set_thread_target(None, 0)
+
+
+class _Meeting:
+    """Where ranks wait for each other, time and again.
+
+    The last to come looks at the tensors of all: the others keep still meanwhile.
+    """
+
+    def __init__(self, ranks: int, look: Callable[[], None]) -> None:
+        self._ranks = ranks
+        self._look = look
+        self._changed = threading.Condition()
+        self._waiting = 0
+        self._rounds = 0
+        self._left = False
+
+    def come(self, timeout_s: float) -> bool:
+        """Whether all ranks have come; False if one has left, or does not come in time."""
+        with self._changed:
+            this = self._rounds
+            self._waiting += 1
+            if self._waiting == self._ranks:
+                self._look()
+                self._waiting = 0
+                self._rounds += 1
+                self._changed.notify_all()
+            self._changed.wait_for(lambda: self._rounds != this or self._left, timeout_s)
+            return self._rounds != this
+
+    def leave(self) -> None:
+        """A rank will not come any more."""
+        with self._changed:
+            self._left = True
+            self._changed.notify_all()
