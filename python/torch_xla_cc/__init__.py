@@ -29,7 +29,7 @@ except ImportError as error:
         "it with `make build` or `pip install -e .`"
     ) from error
 
-from torch_xla_cc import _policy, _runtime, capabilities, xla_model
+from torch_xla_cc import _policy, _runtime, capabilities, functions, regions, xla_model
 from torch_xla_cc._C import (
     CollectiveMismatchError,
     CollectiveTimeoutError,
@@ -100,12 +100,14 @@ __all__ = [
     "capabilities",
     "compare_ranks",
     "fallback",
+    "functions",
     "inspect",
     "install",
     "installed",
     "launch",
     "lowering_for",
     "record",
+    "regions",
     "set_debug",
     "uninstall",
     "xla_model",

@@ -7,7 +7,7 @@ that name their ranks.
 
 `pin_layout`, `channel_id` and `use_global_device_ids` are accepted and mean nothing: the layout is
 always pinned, and channels are a matter of the device kind. Results carry no gradient, as those of
-torch_xla.
+torch_xla: torch_xla_cc.functions has those that do.
 
 `fallback` is "allow", "warn" or "error" for one call, over torch_xla_cc.fallback().
 """

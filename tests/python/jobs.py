@@ -13,6 +13,7 @@ import torch.distributed as dist
 import torch_xla
 
 import torch_xla_cc
+from torch_xla_cc import functions, regions
 from torch_xla_cc import xla_model as xm
 from torch_xla_cc.distributed import in_graph
 
@@ -75,6 +76,14 @@ def some_read(rank):
     if rank == 0:
         x.sum().item()
     return xm.all_gather(x)
+
+
+def with_gradients(rank):
+    x = ones(8, 4).requires_grad_()
+    y = regions.gather_from_region(regions.scatter_to_region(x, 0) * 2, 0)
+    y = functions.scatter(functions.collective_broadcast(functions.gather(y, 1), 1), 2)
+    y.sum().backward()
+    return x.grad
 
 
 def raises(rank):

@@ -32,7 +32,7 @@ def compared(target, nprocs, *jobs):
 def reports(request):
     jobs = (
         "gather by_halves constants other_op one_less momentum momentum=3 momentum=4 reads "
-        "some_read raises used_afterwards of_groups channels"
+        "some_read raises used_afterwards of_groups channels with_gradients"
     )
     return request.param, compared(request.param, 4, *jobs.split())
 
@@ -49,6 +49,11 @@ def test_one_program(reports):
     (row,) = found["reports"][0]["rows"]
     assert (row["before"], row["after"], row["file"]) == (["all-gather"], "?", str(JOBS))
     assert row["line"] == found["at"] + 1
+
+
+def test_functions_and_regions(reports):
+    """Which block is a rank's, and which rank is the root, is data."""
+    assert reports[1]["with_gradients"]["programs"] == [[0, 1, 2, 3]]
 
 
 def test_groups(reports):

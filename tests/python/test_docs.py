@@ -137,7 +137,13 @@ BLOCK = re.compile(
 )
 
 
-WITH_EXAMPLES = ("README.md", "docs/guide.md", "docs/distributed.md", "docs/inspect.md")
+WITH_EXAMPLES = (
+    "README.md",
+    "docs/guide.md",
+    "docs/distributed.md",
+    "docs/gradients.md",
+    "docs/inspect.md",
+)
 
 
 def examples() -> list[Example]:

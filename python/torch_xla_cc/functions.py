@@ -1,0 +1,245 @@
+"""Collectives with gradients.
+
+A collective is one function of the tensors of all ranks. Its gradient here is that of the sum of
+what all ranks compute of it: the true adjoint, by the collective that it is. Gradients of linear
+ones are these functions again, so they have gradients of their own. Megatron's conventions, which
+take a loss that every rank computes for one and the same, are in torch_xla_cc.regions.
+
+`all_reduce` and `all_gather` have the arguments of torch_xla.core.functions, whose gradients are
+another thing: they leave out what other ranks have to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from torch_xla_cc import xla_model as xm
+from torch_xla_cc._channels import Channel
+from torch_xla_cc._linear import Linear, Move, members, of_one_tensor
+from torch_xla_cc._show import show
+from torch_xla_cc._uneven import own_rank
+from torch_xla_cc.xla_model import Groups
+
+_AVERAGES = (xm.REDUCE_SUM, xm.REDUCE_AVERAGE)
+
+
+@of_one_tensor
+def all_reduce(
+    reduce_type: str, value: torch.Tensor, scale: float = 1.0, groups: Groups = None
+) -> torch.Tensor:
+    """xm.all_reduce of a tensor.
+
+    The gradient of a maximum or minimum goes to the ranks that have it, in equal parts; that of a
+    product is by the factors of all ranks, which are gathered.
+    """
+
+    def reduced(x: Any) -> Any:  # noqa: ANN401 (a tensor)
+        return xm.all_reduce(reduce_type, x, scale, groups)
+
+    if reduce_type in _AVERAGES or not value.requires_grad:
+        return Linear(reduced, reduced)(value)
+    if reduce_type == xm.REDUCE_MUL:
+        _require_one_size("all_reduce", reduce_type, groups)
+        return all_gather(value.unsqueeze(0), 0, groups).prod(0) * scale
+    if reduce_type not in (xm.REDUCE_MAX, xm.REDUCE_MIN):
+        raise ValueError(
+            f"all_reduce: reduce_type = {show(reduce_type)} has no gradient, but value requires "
+            "one. Pass value.detach()"
+        )
+    with torch.no_grad():
+        best = xm.all_reduce(reduce_type, value, groups=groups)
+        has_it = torch.eq(value, best).to(value.dtype)  # type: ignore[arg-type]
+        how_many: Any = xm.all_reduce(xm.REDUCE_SUM, has_it, groups=groups)
+        share = has_it / how_many
+    # Linear in the value, with the same gradient, and the same number where one rank has it.
+    return all_reduce(xm.REDUCE_SUM, _where(has_it, value) * share, scale, groups)
+
+
+def _where(mask: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """The value where the mask is not zero: what is not finite elsewhere has no influence."""
+    return torch.where(mask != 0, value, torch.zeros_like(value))
+
+
+@of_one_tensor
+def all_gather(value: torch.Tensor, dim: int = 0, groups: Groups = None) -> torch.Tensor:
+    """xm.all_gather of a tensor; going back, a reduce_scatter."""
+    whole = value.reshape(1) if value.dim() == 0 else value
+    return Linear(
+        lambda x: xm.all_gather(x, dim, groups),
+        lambda g: xm.reduce_scatter(xm.REDUCE_SUM, g, 1.0, dim, groups=groups),
+    )(whole)
+
+
+@of_one_tensor
+def reduce_scatter(
+    reduce_type: str,
+    value: torch.Tensor,
+    scale: float = 1.0,
+    scatter_dim: int = 0,
+    shard_count: int | None = None,
+    groups: Groups = None,
+) -> torch.Tensor:
+    """xm.reduce_scatter of a tensor; going back, an all_gather."""
+    if reduce_type == xm.REDUCE_SUM or not value.requires_grad:
+        return Linear(
+            lambda x: xm.reduce_scatter(reduce_type, x, scale, scatter_dim, shard_count, groups),
+            lambda g: xm.all_gather(g * scale, scatter_dim, groups),
+        )(value)
+    if reduce_type == xm.REDUCE_AVERAGE:
+        ranks = _require_one_size("reduce_scatter", reduce_type, groups)
+        scale /= ranks
+        return reduce_scatter(xm.REDUCE_SUM, value, scale, scatter_dim, shard_count, groups)
+    raise ValueError(
+        f"reduce_scatter: reduce_type = {show(reduce_type)} has no gradient here, but value "
+        "requires one. Use all_reduce and take the rank's block of it, or pass value.detach()"
+    )
+
+
+@of_one_tensor
+def all_to_all(
+    value: torch.Tensor,
+    split_dimension: int = 0,
+    concat_dimension: int = 0,
+    split_count: int | None = None,
+    groups: Groups = None,
+) -> torch.Tensor:
+    """xm.all_to_all of a tensor; going back, with both dimensions exchanged."""
+    there, back = (split_dimension, concat_dimension), (concat_dimension, split_dimension)
+    return Linear(
+        lambda x: xm.all_to_all(x, *there, split_count, groups),
+        lambda g: xm.all_to_all(g, *back, split_count, groups),
+    )(value)
+
+
+@of_one_tensor
+def collective_permute(value: torch.Tensor, pairs: Sequence[Sequence[int]]) -> torch.Tensor:
+    """xm.collective_permute of a tensor; going back, from targets to sources."""
+    return Linear(
+        lambda x: xm.collective_permute(x, pairs),
+        lambda g: xm.collective_permute(g, [(target, source) for source, target in pairs]),
+    )(value)
+
+
+@of_one_tensor
+def send_recv(value: torch.Tensor, channel: Channel) -> torch.Tensor:
+    """xm.send and xm.recv on a channel, by all ranks; going back, the other way on the channel.
+
+    A rank that is no target gets zeros.
+    """
+    if not isinstance(channel, Channel):
+        raise TypeError(
+            f"send_recv: channel is {show(channel)}, but it must be a Channel, which names its "
+            "ranks: Channel(pairs=[(0, 1)])"
+        )
+    back = Channel([(target, source) for source, target in channel.pairs], channel.tag)
+
+    def through(way: Channel) -> Move:
+        return lambda x: xm.recv(xm.send(x, way), way)
+
+    return Linear(through(channel), through(back))(value)
+
+
+@of_one_tensor
+def collective_broadcast(
+    value: torch.Tensor, root_ordinal: int = 0, groups: Groups = None
+) -> torch.Tensor:
+    """The root's tensor on all ranks of its group; going back, the sum of gradients to the root."""
+    roots = _on(value, _is_root(root_ordinal, groups, alone=True))
+
+    def spread(x: torch.Tensor) -> torch.Tensor:
+        results = [x.clone()]
+        xm.collective_broadcast(results, root_ordinal, groups)
+        return results[0]
+
+    return Linear(
+        spread,
+        lambda g: xm.all_reduce(xm.REDUCE_SUM, g, groups=groups) * roots,
+    )(value)
+
+
+@of_one_tensor
+def gather(
+    value: torch.Tensor, root_ordinal: int = 0, dim: int = 0, groups: Groups = None
+) -> torch.Tensor:
+    """All ranks' tensors, concatenated along `dim`, on the root; zeros on the others."""
+    return all_gather(value, dim, groups) * _on(value, _is_root(root_ordinal, groups))
+
+
+@of_one_tensor
+def scatter(
+    value: torch.Tensor, root_ordinal: int = 0, dim: int = 0, groups: Groups = None
+) -> torch.Tensor:
+    """The rank's block of the root's tensor along `dim`; those of other ranks are not looked at."""
+    held = _where(_on(value, _is_root(root_ordinal, groups)), value)
+    return reduce_scatter(xm.REDUCE_SUM, held, scatter_dim=dim, groups=groups)
+
+
+@of_one_tensor
+def uneven_all_gather(
+    value: torch.Tensor, sizes: Sequence[int], groups: Groups = None, *, padded: bool = False
+) -> torch.Tensor:
+    """xm.uneven_all_gather of a tensor; going back, an uneven_reduce_scatter."""
+    return Linear(
+        lambda x: xm.uneven_all_gather(x, sizes, groups, padded=padded),
+        lambda g: xm.uneven_reduce_scatter(xm.REDUCE_SUM, g, sizes, groups=groups, padded=padded),
+    )(value)
+
+
+@of_one_tensor
+def uneven_reduce_scatter(
+    value: torch.Tensor,
+    sizes: Sequence[int],
+    scale: float = 1.0,
+    groups: Groups = None,
+    *,
+    padded: bool = False,
+) -> torch.Tensor:
+    """xm.uneven_reduce_scatter, the sum, of a tensor; going back, an uneven_all_gather."""
+    return Linear(
+        lambda x: xm.uneven_reduce_scatter(xm.REDUCE_SUM, x, sizes, scale, groups, padded=padded),
+        lambda g: xm.uneven_all_gather(g * scale, sizes, groups, padded=padded),
+    )(value)
+
+
+@of_one_tensor
+def uneven_all_to_all(
+    value: torch.Tensor,
+    sizes: Sequence[Sequence[int]],
+    groups: Groups = None,
+    *,
+    padded: bool = False,
+) -> torch.Tensor:
+    """xm.uneven_all_to_all of a tensor; going back, with the sizes transposed."""
+    return Linear(
+        lambda x: xm.uneven_all_to_all(x, sizes, groups, padded=padded),
+        lambda g: xm.uneven_all_to_all(g, list(zip(*sizes, strict=True)), groups, padded=padded),
+    )(value)
+
+
+def _is_root(root: int, groups: Groups, alone: bool = False) -> bool:
+    """Whether this rank is a root, or, with `alone`, in no group.
+
+    As collective_broadcast has it: in each group the member at the root's position is one.
+    """
+    rank, lists = own_rank(), members(groups)
+    place = next((group.index(root) for group in lists if root in group), 0)
+    own = next((group for group in lists if rank in group), None)
+    return alone if own is None else place < len(own) and own[place] == rank
+
+
+def _on(value: torch.Tensor, condition: bool) -> torch.Tensor:
+    """1 or 0, as data: torch_xla makes constants of scalars, and ranks then have no one program."""
+    return torch.tensor([float(condition)]).to(value.dtype).to(value.device).reshape(())
+
+
+def _require_one_size(op: str, reduce_type: str, groups: Groups) -> int:
+    sizes = {len(group) for group in members(groups)}
+    if len(sizes) != 1:
+        raise ValueError(
+            f"{op}: groups have the sizes {sorted(sizes)}, but reduce_type = {show(reduce_type)} "
+            "has a gradient for groups of one size only. Pass those"
+        )
+    return sizes.pop()

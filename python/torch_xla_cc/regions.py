@@ -1,0 +1,86 @@
+"""Megatron's conventions for parallel regions.
+
+A loss that every rank of a group computes alike counts once there. So these are no adjoints of the
+collectives that they run forward, but pairs: what one does forward the other does backward.
+
+  copy_to_region            identity            backward: all_reduce
+  reduce_from_region        all_reduce          backward: identity
+  scatter_to_region         the rank's block    backward: all_gather
+  gather_from_region        all_gather          backward: the rank's block
+  gather_from_sequence      all_gather          backward: reduce_scatter
+  reduce_scatter_to_sequence   reduce_scatter   backward: all_gather
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torch_xla_cc import functions
+from torch_xla_cc import xla_model as xm
+from torch_xla_cc._linear import Linear, members, of_one_tensor
+from torch_xla_cc._uneven import own_rank
+from torch_xla_cc.xla_model import Groups
+
+
+@of_one_tensor
+def copy_to_region(value: torch.Tensor, groups: Groups = None) -> torch.Tensor:
+    """The tensor, whose gradients are summed over the group."""
+    return Linear(lambda x: x.view_as(x), lambda g: _sum(g, groups))(value)
+
+
+@of_one_tensor
+def reduce_from_region(value: torch.Tensor, groups: Groups = None) -> torch.Tensor:
+    """The sum over the group, whose gradient all ranks have already."""
+    return Linear(lambda x: _sum(x, groups), lambda g: g.view_as(g))(value)
+
+
+@of_one_tensor
+def scatter_to_region(value: torch.Tensor, dim: int = -1, groups: Groups = None) -> torch.Tensor:
+    """This rank's block of a tensor that all ranks of the group have."""
+    return Linear(
+        lambda x: own_block(x, dim, groups),
+        lambda g: xm.all_gather(g, dim, groups),
+    )(value)
+
+
+@of_one_tensor
+def gather_from_region(value: torch.Tensor, dim: int = -1, groups: Groups = None) -> torch.Tensor:
+    """The blocks of all ranks of the group."""
+    return Linear(
+        lambda x: xm.all_gather(x, dim, groups),
+        lambda g: own_block(g, dim, groups),
+    )(value)
+
+
+def gather_from_sequence(value: torch.Tensor, dim: int = 0, groups: Groups = None) -> torch.Tensor:
+    """The sequence, of which each rank of the group has a block, and computes another part of."""
+    return functions.all_gather(value, dim, groups)
+
+
+def reduce_scatter_to_sequence(
+    value: torch.Tensor, dim: int = 0, groups: Groups = None
+) -> torch.Tensor:
+    """This rank's block of the sum over the group."""
+    return functions.reduce_scatter(xm.REDUCE_SUM, value, scatter_dim=dim, groups=groups)
+
+
+@of_one_tensor
+def own_block(value: torch.Tensor, dim: int = 0, groups: Groups = None) -> torch.Tensor:
+    """This rank's of as many blocks along `dim` as its group has ranks."""
+    rank = own_rank()
+    group = next((group for group in members(groups) if rank in group), [rank])
+    size, rest = divmod(value.shape[dim], len(group))
+    if rest:
+        raise ValueError(
+            f"own_block: dimension {dim} has the size {value.shape[dim]}, but it must be a "
+            f"multiple of {len(group)}, the ranks of the group. Pad it"
+        )
+    # The place is data and no constant, so that all ranks have one program.
+    rows = torch.arange(size) + group.index(rank) * size
+    return value.index_select(dim, rows.to(value.device))
+
+
+def _sum(value: Any, groups: Groups) -> Any:  # noqa: ANN401 (a tensor)
+    return xm.all_reduce(xm.REDUCE_SUM, value, groups=groups)

@@ -1,0 +1,295 @@
+"""Gradients of collectives, by torch's own gradcheck in float64.
+
+A collective is one function of the tensors of all ranks. So every rank checks the same function at
+the same time: of all inputs to all outputs, of which it computes its own part by the collective and
+gets those of the others by plain all_gathers of bits.
+"""
+
+import numpy as np
+import pytest
+import torch
+import torch_xla
+import worlds
+from torch.autograd import gradcheck
+
+from torch_xla_cc import Channel, functions, regions
+from torch_xla_cc import xla_model as xm
+
+SHAPE = (4, 2)
+
+
+def gathered(x, shapes):
+    """The tensors of all ranks, on the CPU, flat and behind each other."""
+    longest = max(int(np.prod(shape)) for shape in shapes)
+    filled = torch.nn.functional.pad(x.detach().reshape(-1), (0, longest - x.numel()))
+    parts = xm.all_gather(filled).cpu().reshape(len(shapes), longest)
+    return torch.cat([part[: int(np.prod(s))] for part, s in zip(parts, shapes, strict=True)])
+
+
+class Joint(torch.autograd.Function):
+    """All inputs, flat, to all outputs."""
+
+    @staticmethod
+    def forward(ctx, rank, op, shapes, values):
+        ctx.save_for_backward(values)
+        ctx.rank, ctx.op, ctx.shapes = rank, op, shapes
+        y = op(own(values, rank, shapes[0]))
+        return gathered(y, shapes[1])
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (values,) = ctx.saved_tensors
+        x = own(values, ctx.rank, ctx.shapes[0]).requires_grad_()
+        with torch.enable_grad():
+            y = ctx.op(x)
+        (g,) = torch.autograd.grad(y, x, own(gradient, ctx.rank, ctx.shapes[1]))
+        return None, None, None, gathered(g, ctx.shapes[0])
+
+
+def own(values, rank, shapes):
+    """The part of a rank."""
+    sizes = [int(np.prod(shape)) for shape in shapes]
+    part = values.detach()[sum(sizes[:rank]) : sum(sizes[: rank + 1])]
+    return part.reshape(shapes[rank]).to(torch_xla.device())
+
+
+def check(rank, name, twice):
+    """gradcheck of an op, and of its gradient as a function of what comes back."""
+    world = xm.all_reduce("sum", torch.ones(1, device=torch_xla.device())).int().item()
+    op, shapes = OPS[name](world)
+    # Each rank's output has its own shape; all ranks have to know them.
+    shape = op(torch.zeros(shapes[rank], dtype=torch.float64, device=torch_xla.device())).shape
+    known = xm.all_gather(torch.tensor([list(shape)], device=torch_xla.device()))
+    outputs = [tuple(line) for line in known.tolist()]
+    generator = torch.Generator().manual_seed(1)
+    values = torch.randn(
+        sum(int(np.prod(s)) for s in shapes), generator=generator, dtype=torch.float64
+    ).requires_grad_()
+    assert gradcheck(lambda v: Joint.apply(rank, op, (shapes, outputs), v), values)
+    if twice:
+        x = own(values, rank, shapes)
+
+        def back(g):
+            with torch.enable_grad():
+                at = x.clone().requires_grad_()
+                return torch.autograd.grad(op(at), at, g, create_graph=True)[0]
+
+        back_values = torch.randn(
+            sum(int(np.prod(s)) for s in outputs), generator=generator, dtype=torch.float64
+        ).requires_grad_()
+        assert gradcheck(lambda v: Joint.apply(rank, back, (outputs, shapes), v), back_values)
+    return True
+
+
+def alike(op, shape=SHAPE):
+    return lambda world: (op, [shape] * world)
+
+
+def halves(world):
+    return [list(range(world // 2)), list(range(world // 2, world))]
+
+
+def strided(world):
+    return [list(range(start, world, 2)) for start in range(2)]
+
+
+def ring(world):
+    return [(rank, (rank + 1) % world) for rank in range(world)]
+
+
+def sizes(world):
+    return [rank + 1 for rank in range(world - 1)] + [0]
+
+
+def matrix(world):
+    return [[(a + 2 * b) % 3 for b in range(world)] for a in range(world)]
+
+
+OPS = {
+    "all_reduce sum": alike(lambda x: functions.all_reduce("sum", x, 0.5)),
+    "all_reduce average": alike(lambda x: functions.all_reduce("average", x)),
+    "all_reduce halves": lambda n: (
+        lambda x: functions.all_reduce("sum", x, groups=halves(n)),
+        [SHAPE] * n,
+    ),
+    "all_reduce average, one alone": lambda n: (
+        lambda x: functions.all_reduce("average", x, groups=[list(range(n - 1))]),
+        [SHAPE] * n,
+    ),
+    "all_reduce max": alike(lambda x: functions.all_reduce("max", x, 2.0)),
+    "all_reduce min": alike(lambda x: functions.all_reduce("min", x)),
+    "all_reduce mul": alike(lambda x: functions.all_reduce("mul", x, 2.0)),
+    "all_gather": alike(functions.all_gather),
+    "all_gather dim 1": alike(lambda x: functions.all_gather(x, 1)),
+    "all_gather scalar": alike(functions.all_gather, ()),
+    "all_gather strided": lambda n: (
+        lambda x: functions.all_gather(x, 0, strided(n)),
+        [SHAPE] * n,
+    ),
+    "all_gather, one alone": lambda n: (
+        lambda x: functions.all_gather(x, 0, [list(range(n - 1)), [n - 1]]),
+        [SHAPE] * n,
+    ),
+    "reduce_scatter": lambda n: (
+        lambda x: functions.reduce_scatter("sum", x, 0.5),
+        [(2 * n, 2)] * n,
+    ),
+    "reduce_scatter average dim 1": lambda n: (
+        lambda x: functions.reduce_scatter("average", x, 1.0, 1),
+        [(2, 2 * n)] * n,
+    ),
+    "reduce_scatter strided": lambda n: (
+        lambda x: functions.reduce_scatter("sum", x, groups=strided(n)),
+        [(n, 2)] * n,
+    ),
+    "all_to_all": lambda n: (lambda x: functions.all_to_all(x, 0, 1), [(n, 2)] * n),
+    "all_to_all same dim": lambda n: (lambda x: functions.all_to_all(x, 1, 1), [(2, n)] * n),
+    "collective_permute": lambda n: (
+        lambda x: functions.collective_permute(x, ring(n)),
+        [SHAPE] * n,
+    ),
+    "collective_permute of one": alike(lambda x: functions.collective_permute(x, [(1, 0)])),
+    "send_recv": lambda n: (
+        lambda x: functions.send_recv(x, Channel(ring(n)[:-1])),
+        [SHAPE] * n,
+    ),
+    "collective_broadcast": alike(lambda x: functions.collective_broadcast(x, 1)),
+    "collective_broadcast halves": lambda n: (
+        lambda x: functions.collective_broadcast(x, 0, halves(n)),
+        [SHAPE] * n,
+    ),
+    "collective_broadcast, one alone": lambda n: (
+        lambda x: functions.collective_broadcast(x, 0, [list(range(n - 1))]),
+        [SHAPE] * n,
+    ),
+    "gather": alike(lambda x: functions.gather(x, 1)),
+    "scatter": lambda n: (lambda x: functions.scatter(x, 1), [(2 * n, 2)] * n),
+    "uneven_all_gather": lambda n: (
+        lambda x: functions.uneven_all_gather(x, sizes(n)),
+        [(size, 2) for size in sizes(n)],
+    ),
+    "uneven_reduce_scatter": lambda n: (
+        lambda x: functions.uneven_reduce_scatter(x, sizes(n), 0.5),
+        [(sum(sizes(n)), 2)] * n,
+    ),
+    "uneven_all_to_all": lambda n: (
+        lambda x: functions.uneven_all_to_all(x, matrix(n)),
+        [(sum(row), 2) for row in matrix(n)],
+    ),
+    "gather_from_sequence": alike(regions.gather_from_sequence),
+    "reduce_scatter_to_sequence": lambda n: (
+        regions.reduce_scatter_to_sequence,
+        [(2 * n, 2)] * n,
+    ),
+}
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("name", OPS)
+def test_gradients(name, world):
+    assert worlds.run(world, check, name, "mul" not in name, timeout_s=120) == [True] * world
+
+
+def ties(rank):
+    x = torch.tensor([1.0, float(rank), 2.0, float("nan")], device=torch_xla.device())
+    x.requires_grad_()
+    functions.all_reduce("max", x)[:3].sum().backward()
+    return x.grad[:3].tolist()
+
+
+def test_the_gradient_of_a_maximum_is_shared():
+    # What all have goes to each in equal parts, of four gradients; what one has goes there whole.
+    assert worlds.run(4, ties) == [[1.0, 0.0, 1.0]] * 3 + [[1.0, 4.0, 1.0]]
+
+
+def refusals(rank):
+    x = torch.ones(8, device=torch_xla.device()).requires_grad_()
+    said = []
+    for call in (
+        lambda: functions.all_reduce("xor", x),
+        lambda: functions.all_reduce("mul", x, groups=[[0, 1, 2], [3]]),
+        lambda: functions.reduce_scatter("max", x),
+        lambda: functions.reduce_scatter("average", x, groups=[[0, 1, 2], [3]]),
+        lambda: regions.own_block(x[:6]),
+    ):
+        try:
+            call()
+        except ValueError as error:
+            said.append(str(error))
+    for call in (
+        lambda: functions.all_gather([x]),
+        lambda: functions.all_reduce("sum", value=None),
+        lambda: functions.send_recv(x, 3),
+        lambda: regions.copy_to_region("x"),
+    ):
+        try:
+            call()
+        except TypeError as error:
+            said.append(str(error))
+    # Without a gradient they are those of xla_model.
+    plain = functions.reduce_scatter("max", x.detach() * rank).tolist()
+    return said, plain
+
+
+def test_what_has_no_gradient():
+    said, plain = worlds.run(4, refusals)[0]
+    assert plain == [3.0, 3.0]
+    for text, message in zip(
+        said,
+        (
+            "all_reduce: reduce_type = 'xor' has no gradient",
+            "all_reduce: groups have the sizes [1, 3]",
+            "reduce_scatter: reduce_type = 'max' has no gradient here",
+            "reduce_scatter: groups have the sizes [1, 3]",
+            "own_block: dimension 0 has the size 6, but it must be a multiple of 4",
+            "all_gather: value is list, but it must be one tensor",
+            "all_reduce: value is NoneType, but it must be one tensor",
+            "send_recv: channel is 3, but it must be a Channel",
+            "copy_to_region: value is str, but it must be one tensor",
+        ),
+        strict=True,
+    ):
+        assert text.startswith(message)
+
+
+def layers(rank, form):
+    """Gradients of two layers, in parallel; and those of the same layers, whole."""
+    generator = torch.Generator().manual_seed(0)
+    x, first, second = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64).to(torch_xla.device())
+        for shape in ((8, 6), (6, 12), (12, 6))
+    )
+    for tensor in (x, first, second):
+        tensor.requires_grad_()
+    whole = torch.autograd.grad(((x @ first).relu() @ second).pow(2).sum(), (x, first, second))
+    mine = [regions.own_block(first.detach(), 1), regions.own_block(second.detach(), 0)]
+    mine = [weight.requires_grad_() for weight in mine]
+    if form == "tensor":
+        start, at = x, regions.copy_to_region(x)
+    elif form == "sequence":
+        start = regions.own_block(x.detach(), 0).requires_grad_()
+        at = regions.gather_from_sequence(start, 0)
+    else:  # blocks of features, gathered before and cut after
+        start, at = x, regions.gather_from_region(regions.scatter_to_region(x, 1), 1)
+        at = regions.copy_to_region(at)
+    hidden = (at @ mine[0]).relu()
+    if form == "sequence":
+        y = regions.reduce_scatter_to_sequence(hidden @ mine[1], 0)
+    else:
+        y = regions.reduce_from_region(hidden @ mine[1])
+    parts = torch.autograd.grad(y.pow(2).sum(), (start, *mine))
+    wanted = [
+        regions.own_block(whole[0], 0) if form == "sequence" else whole[0],
+        regions.own_block(whole[1], 1),
+        regions.own_block(whole[2], 0),
+    ]
+    return [(a - b).abs().max().item() for a, b in zip(parts, wanted, strict=True)]
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("form", ["tensor", "sequence", "features"])
+def test_regions_are_as_the_whole(form, world):
+    if form == "features":
+        world = 2  # six features
+    for differences in worlds.run(world, layers, form):
+        assert max(differences) < 1e-11
