@@ -42,11 +42,11 @@ class _Apply(torch.autograd.Function):
 
 def of_one_tensor(function: Callable[_P, torch.Tensor]) -> Callable[_P, torch.Tensor]:
     """Refuses others, and lists, as `value`."""
-    signature = inspect.signature(function)
+    place = list(inspect.signature(function).parameters).index("value")
 
     @functools.wraps(function)
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> torch.Tensor:
-        value = signature.bind(*args, **kwargs).arguments["value"]
+        value = args[place] if len(args) > place else kwargs.get("value")
         if not isinstance(value, torch.Tensor):
             raise TypeError(
                 f"{function.__name__}: value is {type(value).__name__}, but it must be one tensor. "

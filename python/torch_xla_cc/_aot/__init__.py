@@ -1,6 +1,7 @@
 """Ahead-of-time compilation by the real compilers, on a machine without their devices."""
 
-from .compiler import compile_hlo, compile_many, crash
+from .compiler import compile_hlo, compile_many
+from .cpu import compile_on_cpu
 from .errors import CompilerCrashed, CompilerError, CompilerMissing, CompilerTimeout
 from .program import CompiledProgram
 from .query import collectives, elementwise_before
@@ -16,7 +17,7 @@ __all__ = [
     "collectives",
     "compile_hlo",
     "compile_many",
-    "crash",
+    "compile_on_cpu",
     "elementwise_before",
     "parse_target",
 ]

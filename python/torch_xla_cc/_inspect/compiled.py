@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from .. import _aot, _hlo_pb
 from .._hlo import proto
 from .._hlo.collectives import Finder, finder
-from .._hlo.instruction import arrays
 from .._hlo.text import Computation
-
-_CPU_CHILD = Path(__file__).with_name("cpu_child.py")
 
 
 @dataclass(frozen=True)
@@ -38,7 +30,7 @@ def compiled(module: bytes, target: str, world: int, timeout_s: float) -> Compil
     """
     try:
         if is_cpu(target):
-            return Compiled(tuple(_computations(_on_cpu(module, world, timeout_s))))
+            return Compiled(tuple(_computations(_aot.compile_on_cpu(module, world, timeout_s))))
         if ":" not in target:  # the running device, if it is no CPU
             return Compiled(
                 failure=f"the compiler of the running device, {target!r}, is not asked. Name a "
@@ -65,29 +57,3 @@ def is_cpu(target: str) -> bool:
 
 def _computations(hlo: bytes) -> list[Computation]:
     return list(proto.computations(_hlo_pb.HloModuleProto.FromString(hlo)))
-
-
-def _on_cpu(module: bytes, world: int, timeout_s: float) -> bytes:
-    shape = _hlo_pb.HloModuleProto.FromString(module).host_program_shape
-    parameters = [
-        (array.dtype, array.dims)
-        for parameter in shape.parameters
-        for array in arrays(proto.type_text(parameter))
-    ]
-    head = json.dumps({"ranks": world, "parameters": parameters}).encode()
-    # The caller's flags may have this process dump, and read what it is not meant to.
-    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    try:
-        child = subprocess.run(
-            [sys.executable, str(_CPU_CHILD)],
-            input=head + b"\n" + module,
-            capture_output=True,
-            env=environment,
-            timeout=timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise _aot.CompilerTimeout(f"compiling for 'cpu' took more than {timeout_s} s") from None
-    if child.returncode == 0:
-        return child.stdout
-    raise _aot.crash("cpu", child.returncode, child.stderr.decode(errors="replace"))
