@@ -99,6 +99,9 @@ FOUND = [
      lambda g: xm.all_gather(g.wide, dim=1) + 1),
     ("columns", GPU, "transpose", 2 * BYTES, 0,
      lambda g: xm.all_gather(g.wide, dim=1) + 1),
+    # Of 512 KiB on each rank, before it and after it.
+    ("no whole tiles", TPU, "transpose", 2 * (1 + 8) * (512 << 10), 0,
+     lambda g: xm.all_gather(g.flat, dim=1)),
     # By a reduce-scatter and an all-gather of 8 bytes each, or by an all-reduce of 4.
     ("s64", TPU, "fallback", 2 * 7 * BYTES * 2 // 8 - 2 * 7 * BYTES // 8, 0,
      lambda g: xm.all_reduce("max", g.s64)),

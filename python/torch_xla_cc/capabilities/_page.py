@@ -89,6 +89,8 @@ _METHODS = """\
 - Operands have 2 rows a rank and 128 columns; a second one has 4 rows a rank and 64 columns.
   "Several" means these two. Only all_gather, all_reduce and reduce_scatter have an instruction of
   several operands that means one of each; the other ops are always emitted one by one.
+  More dimensions were not probed: what a TPU's compiler refuses of those depends on the shape, and
+  the lowering avoids it ([spec.md](spec.md#channels), "Layout").
 - Equal groups are rows of a square. Scrambled ones are both halves of the world, each in the order
   0, 3, 6, ... modulo its size. Unequal ones are a quarter, a half and a quarter. Partial ones are
   the first two quarters. Other groups of these forms were probed for f32 and one operand: a form

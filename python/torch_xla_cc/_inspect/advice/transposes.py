@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
@@ -15,6 +16,7 @@ from ..rows import how
 from .study import LEAST_BYTES, Advice, Study
 
 _PAIRS = ("-start", "-done")
+_ASKED = re.compile(r"^all_gather\(dim=(\d+)")
 
 
 def transposed(study: Study) -> Iterator[Advice]:
@@ -29,20 +31,29 @@ def transposed(study: Study) -> Iterator[Advice]:
         saved = sum(2 * turn.arrays[0].bytes for turn in turns)
         if saved < LEAST_BYTES:
             continue
-        dim = one.dimensions[0]
+        dim = _dim(one)
         call = how(one.source)[0].partition("(")[0] or "all-gather"
+        shape = f" of {one.operands[0]}" if dim == one.dimensions[0] else ""
         text = (
-            f"{call} of {one.operands[0]} in dimension {dim}: the compiler gathers outermost "
-            f"dimensions only, and transposes {_sides(turns, one)}. Keep the tensor with that "
-            "dimension first, gather with dim=0, and let what uses it take it so."
+            f"{call}{shape} in dimension {dim}: the compiler gathers outermost dimensions only "
+            f"there, and transposes {_sides(turns, one)}. Keep the tensor with that dimension "
+            "first, gather with dim=0, and let what uses it take it so."
         )
         yield Advice("transpose", text, ((one.source.file, one.source.line),), saved, "memory")
+
+
+def _dim(one: Collective) -> int:
+    """The dimension that was asked for: on a TPU it may have been moved (lowering/front.h)."""
+    asked = _ASKED.search(how(one.source)[0])
+    return int(asked[1]) if asked else one.dimensions[0]
 
 
 def _is_turned(one: Collective) -> bool:
     """Whether the gathered dimension is an inner one, and lies outermost in memory."""
     if len(one.operands) != 1 or not one.dimensions:
         return False
+    if _dim(one) != one.dimensions[0]:
+        return True
     order = one.last.layout.partition(":")[0].split(",")
     dim = one.dimensions[0]
     outer = [int(n) for n in reversed(order) if n.isdecimal()]
