@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections import Counter
 
 import pytest
 import torch
@@ -76,7 +77,10 @@ def test_what_is_written_to_in_place():
 
     for _ in range(2):
         report = torch_xla_cc.inspect(step, target=TPU)
-        assert report.counts == {"all-gather": 1, "all-reduce": 2}
+        assert not report.failure
+        # The compiler makes an all-reduce of its own of so small a gather.
+        issued = Counter(opcode for row in report.rows for opcode in row.before)
+        assert issued == {"all-gather": 1, "all-reduce": 2}
     for one in (x, y, z):
         assert one.tolist() == [0.0, 1.0, 2.0, 3.0]
     step()

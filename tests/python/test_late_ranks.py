@@ -79,10 +79,10 @@ def test_a_rank_that_sleeps_before_its_step():
         assert took > LATE_S
 
 
-def compiling(rank, where, warm):
+def compiling(rank, where, warm, seconds):
     """Rank 1's program takes long to compile; `warm`: in a loop that has run before."""
     values = [step(rank, where, 1 + rank) for _ in range(3 if warm else 0)]
-    count = int(150 * LATE_S / seconds_of(150)) if rank == 1 else 1 + rank
+    count = int(150 * seconds / seconds_of(150)) if rank == 1 else 1 + rank
     before = compile_seconds()
     values.append(step(rank, where, count))
     took = compile_seconds() - before
@@ -92,12 +92,17 @@ def compiling(rank, where, warm):
 
 @pytest.mark.parametrize(("where", "warm"), [("before", False), ("beside", True), ("after", False)])
 def test_a_rank_whose_program_takes_long_to_compile(where, warm):
-    with worlds.World(4) as fresh:  # where nothing is compiled yet
-        results = fresh.run(compiling, where, warm, timeout_s=400)
-    for rank, (values, _) in enumerate(results):
-        assert values == [wanted(rank)] * (STEPS_AFTER + (4 if warm else 1))
-    # The compiles of all ranks in that step; those of the others are short.
-    assert results[1][1] > XLA_WAITS_S + 5, "it compiled too fast to show anything"
+    # How long it will take is measured by a short program, beside whatever else the machine does
+    # then. Should that have been more than it does later, once more.
+    for seconds in (LATE_S, 2 * LATE_S):
+        with worlds.World(4) as fresh:  # where nothing is compiled yet
+            results = fresh.run(compiling, where, warm, seconds, timeout_s=400)
+        for rank, (values, _) in enumerate(results):
+            assert values == [wanted(rank)] * (STEPS_AFTER + (4 if warm else 1))
+        # The compiles of all ranks in that step; those of the others are short.
+        if results[1][1] > XLA_WAITS_S + 5:
+            return
+    pytest.fail("it compiled too fast to show anything")
 
 
 def not_compilable(rank, told, alike):
