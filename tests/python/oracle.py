@@ -86,8 +86,11 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
 def put(array: np.ndarray) -> torch.Tensor:
     """The array as a tensor on this rank's device."""
     if array.dtype == np.complex128:
-        # torch_xla 2.9 loses the imaginary part, both ways (test_what_transfers_lose).
-        return torch.complex(put(array.real.copy()), put(array.imag.copy()))
+        # torch_xla 2.9 loses the imaginary part, both ways (test_what_transfers_lose). And not by
+        # torch.complex: torch_xla does that on the CPU, and what it does there it counts in a map
+        # without a lock, in which ranks that are threads may meet (docs/ranks.md).
+        parts = np.ascontiguousarray(array).view(np.float64).reshape(*array.shape, 2)
+        return torch.view_as_complex(put(parts))
     # Without dimensions it would be a constant in the graph, and a graph of its own on every rank.
     return to_torch(array).reshape(array.shape or (1,)).to(torch_xla.device()).reshape(array.shape)
 
