@@ -156,7 +156,7 @@ def collective_broadcast(
 
     return Linear(
         spread,
-        lambda g: xm.all_reduce(xm.REDUCE_SUM, g, groups=groups) * roots,
+        lambda g: _where(roots, xm.all_reduce(xm.REDUCE_SUM, g, groups=groups)),  # type: ignore[arg-type]
     )(value)
 
 
@@ -165,7 +165,7 @@ def gather(
     value: torch.Tensor, root_ordinal: int = 0, dim: int = 0, groups: Groups = None
 ) -> torch.Tensor:
     """All ranks' tensors, concatenated along `dim`, on the root; zeros on the others."""
-    return all_gather(value, dim, groups) * _on(value, _is_root(root_ordinal, groups))
+    return _where(_on(value, _is_root(root_ordinal, groups)), all_gather(value, dim, groups))
 
 
 @of_one_tensor

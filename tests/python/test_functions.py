@@ -202,6 +202,18 @@ def test_the_gradient_of_a_maximum_is_shared():
     assert worlds.run(4, ties) == [[1.0, 0.0, 1.0]] * 3 + [[1.0, 4.0, 1.0]]
 
 
+def not_finite(rank):
+    x = torch.full((2,), float("inf"), device=torch_xla.device()).requires_grad_()
+    (x_grad,) = torch.autograd.grad(functions.collective_broadcast(x, 1), x, x.detach())
+    return functions.gather(x, 1).tolist(), x_grad.tolist()
+
+
+def test_what_is_not_finite_stays_with_the_root():
+    inf = float("inf")
+    for rank, found in enumerate(worlds.run(2, not_finite)):
+        assert found == (([inf] * 4, [inf] * 2) if rank == 1 else ([0.0] * 4, [0.0] * 2))
+
+
 def refusals(rank):
     x = torch.ones(8, device=torch_xla.device()).requires_grad_()
     said = []
