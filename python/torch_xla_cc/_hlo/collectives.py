@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from .instruction import Array, Groups, Instruction, Source, arrays
 from .opcodes import COLLECTIVES, MOVES, MOVING_CALLS, WRAPPERS, plain
 from .text import Computation
+from .walk import reached
 
 _MOST_MEANWHILE = 1000
 
@@ -175,17 +176,8 @@ class Finder:
 
     def passes_before(self, collective: Collective) -> list[Instruction]:
         """The passes over data between the parameters of a program and a collective."""
-        found: list[Instruction] = []
-        seen: set[Instruction] = set()
-        pending = list(collective.first.operands)
-        while pending:
-            instruction = pending.pop()
-            if instruction not in seen:
-                seen.add(instruction)
-                pending += instruction.operands
-                if self.computes(instruction):
-                    found.append(instruction)
-        return found
+        before = reached(collective.first.operands, lambda one: one.operands)
+        return [one for one in before if self.computes(one)]
 
 
 def finder(computations: Iterable[Computation], whole: bool = True) -> Finder:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from .instruction import Instruction
 from .text import Computation
+from .walk import reached
 
 # Computations that call another twice each would take for ever.
 _MOST_STEPS = 500_000
@@ -123,12 +124,4 @@ def depends_on(value: Value, opcodes: frozenset[str]) -> bool:
 
 def sources(value: Value) -> Iterator[Value]:
     """It, and all that it is computed of."""
-    seen = {value}
-    pending = [value]
-    while pending:
-        one = pending.pop()
-        yield one
-        for operand in one.operands:
-            if operand not in seen:
-                seen.add(operand)
-                pending.append(operand)
+    return reached([value], lambda one: one.operands)

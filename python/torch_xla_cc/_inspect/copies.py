@@ -9,6 +9,7 @@ from .._hlo.collectives import Collective
 from .._hlo.instruction import Instruction
 from .._hlo.opcodes import MOVES
 from .._hlo.text import Computation
+from .._hlo.walk import reached
 from .compiled import Compiled
 
 # They give what they take, in other places.
@@ -61,20 +62,10 @@ def _walk(
     inside: dict[str, frozenset[str]],
 ) -> list[Instruction]:
     """The copies that are reached past nothing that computes."""
-    found: list[Instruction] = []
-    seen: set[Instruction] = set()
-    pending = list(begin)
-    while pending:
-        one = pending.pop()
-        if one in seen:
-            continue
-        seen.add(one)
-        if one.opcode in MOVES:
-            pending += further(one)
-        elif is_copy(one, inside):
-            found.append(one)
-            pending += further(one)
-    return found
+    moves = reached(
+        begin, lambda one: further(one) if one.opcode in MOVES or is_copy(one, inside) else ()
+    )
+    return [one for one in moves if one.opcode not in MOVES and is_copy(one, inside)]
 
 
 def is_copy(one: Instruction, inside: dict[str, frozenset[str]]) -> bool:

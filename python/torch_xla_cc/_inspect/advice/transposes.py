@@ -11,6 +11,7 @@ from ..._hlo import flow
 from ..._hlo.collectives import Collective
 from ..._hlo.instruction import Instruction
 from ..._hlo.opcodes import MOVES
+from ..._hlo.walk import reached
 from ..copies import is_copy, opcodes_inside
 from ..rows import how
 from .study import LEAST_BYTES, Advice, Study
@@ -83,19 +84,9 @@ def _nearest(
     further: Callable[[flow.Value], Sequence[flow.Value]],
     inside: dict[str, frozenset[str]],
 ) -> list[Instruction]:
-    found: list[Instruction] = []
-    seen: set[flow.Value] = set()
-    pending = list(begin)
-    while pending:
-        value = pending.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        if value.opcode in MOVES:
-            pending += further(value)
-        elif value.instruction.arrays and is_copy(value.instruction, inside):
-            found.append(value.instruction)
-    return found
+    near = reached(begin, lambda one: further(one) if one.opcode in MOVES else ())
+    passes = [one.instruction for one in near if one.opcode not in MOVES]
+    return [one for one in passes if one.arrays and is_copy(one, inside)]
 
 
 def _sides(turns: list[Instruction], one: Collective) -> str:
