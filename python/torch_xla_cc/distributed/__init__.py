@@ -22,11 +22,13 @@ from torch_xla_cc._thread_worlds import this_rank
 from torch_xla_cc.distributed import _autograd, _flight
 from torch_xla_cc.distributed._flight import flight_recorder
 from torch_xla_cc.distributed._groups import monitored_barrier, split_group
+from torch_xla_cc.distributed._table import call_table
 
 __all__ = [
     "BACKEND",
     "CollectiveMismatchError",
     "CollectiveTimeoutError",
+    "call_table",
     "flight_recorder",
     "in_graph",
     "monitored_barrier",

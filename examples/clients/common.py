@@ -1,0 +1,70 @@
+"""What the examples of clients share: how ranks start, what they print, and how they end.
+
+Each example is one rank's program, for torchrun. `--backend=gloo` runs it without torch_xla, on
+CPU tensors: the losses are to be the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+
+# Ranks on CPU send everything through the host, and each of them would say so.
+os.environ.setdefault("TORCH_XLA_CC_FALLBACK", "allow")
+
+
+class Run:
+    """A training run of this rank: its device, its steps, the losses that it prints."""
+
+    def __init__(self, description: str, **defaults: int) -> None:
+        """Join the world. `defaults` are more options that are numbers, such as `steps=30`."""
+        parser = argparse.ArgumentParser(description=description.splitlines()[0])
+        parser.add_argument("--backend", choices=("xla_cc", "gloo"), default="xla_cc")
+        for name, value in {"steps": 30, **defaults}.items():
+            parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
+        self.options = parser.parse_args()
+        self.is_xla = self.options.backend == "xla_cc"
+        if self.is_xla:
+            import torch_xla
+
+            import torch_xla_cc.distributed
+
+            from torch_xla_cc.adapters import optimizers
+
+            torch_xla_cc.install()
+            optimizers.install()
+            self.device = torch_xla.device()
+            dist.init_process_group("cpu:gloo,xla:xla_cc")
+        else:
+            self.device = torch.device("cpu")
+            dist.init_process_group("gloo")
+        self.rank = dist.get_rank()
+        self.world_size = dist.get_world_size()
+        self._began = 0.0
+        torch.manual_seed(0)
+
+    def steps(self) -> Iterator[int]:
+        """The numbers of the steps."""
+        for step in range(self.options.steps):
+            self._began = time.time()
+            yield step
+
+    def say(self, step: int, loss: float) -> None:
+        """Print the loss of a step, once for all ranks."""
+        if self.rank == 0:
+            print(f"step {step}: loss {loss!r}", flush=True)
+
+    def end(self) -> None:
+        """Print the collectives of the last step, and leave the world."""
+        if self.is_xla and self.rank == 0:
+            from torch_xla_cc.distributed import call_table, flight_recorder
+
+            calls = [call for call in flight_recorder() if call["issued"] >= self._began]
+            print(call_table(calls), flush=True)
+        dist.barrier()
+        dist.destroy_process_group()
