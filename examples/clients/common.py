@@ -33,7 +33,6 @@ class Run:
             import torch_xla
 
             import torch_xla_cc.distributed
-
             from torch_xla_cc.adapters import optimizers
 
             torch_xla_cc.install()

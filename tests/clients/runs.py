@@ -1,4 +1,4 @@
-"""Runs examples of clients under torchrun, on XLA devices and on gloo, and compares their losses."""
+"""Runs examples of clients under torchrun on XLA devices and on gloo, and compares the losses."""
 
 from __future__ import annotations
 
