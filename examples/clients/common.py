@@ -53,9 +53,9 @@ class Run:
             self._began = time.time()
             yield step
 
-    def say(self, step: int, loss: float) -> None:
+    def say(self, step: int, loss: float, rank: int = 0) -> None:
         """Print the loss of a step, once for all ranks."""
-        if self.rank == 0:
+        if self.rank == rank % self.world_size:
             print(f"step {step}: loss {loss!r}", flush=True)
 
     def end(self) -> None:

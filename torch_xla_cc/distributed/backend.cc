@@ -12,6 +12,7 @@
 #include "torch_xla_cc/distributed/require.h"
 #include "torch_xla_cc/distributed/unlocked.h"
 #include "torch_xla_cc/distributed/work.h"
+#include "torch_xla_cc/graph.h"
 #include "torch_xla_cc/site.h"
 
 namespace xla_cc {
@@ -34,11 +35,25 @@ bool& WaitsAtOnce() {
   return waits;
 }
 
-XlaBackend::XlaBackend(std::unique_ptr<Transport> transport, Timeout timeout)
-    : c10d::Backend(transport->group().rank, transport->group().size()),
+XlaBackend::XlaBackend(std::unique_ptr<Transport> transport, std::unique_ptr<Transport> on_paper,
+                       Timeout timeout)
+    : c10d::Backend((transport ? transport : on_paper)->group().rank,
+                    (transport ? transport : on_paper)->group().size()),
+      group_((transport ? transport : on_paper)->group()),
       transport_(std::move(transport)),
+      on_paper_(std::move(on_paper)),
       options_(c10::make_intrusive<Options>("xla_cc", timeout)) {
-  options_->group_name = transport_->group().name;
+  options_->group_name = group_.name;
+}
+
+bool XlaBackend::OnPaper() const { return on_paper_ && ThreadTarget(); }
+
+Transport& XlaBackend::carrier() const {
+  if (OnPaper()) return *on_paper_;
+  if (transport_) return *transport_;
+  throw BadValue("group " + group_.name + " is of a world on paper: " + RankName(group_, rank_) +
+                 " has no peers, and can only trace. Call it inside of torch_xla_cc.inspect with a "
+                 "target, or init_process_group with all ranks");
 }
 
 XlaBackend::~XlaBackend() {
@@ -48,7 +63,7 @@ XlaBackend::~XlaBackend() {
 void XlaBackend::setTimeout(std::chrono::milliseconds timeout) { options_->timeout = timeout; }
 
 std::string XlaBackend::RankText(int64_t rank) const {
-  return RankName(transport_->group(), static_cast<int>(rank));
+  return RankName(group_, static_cast<int>(rank));
 }
 
 // Collectives are issued one by one all the same: what coalescing gives is one Work for all, and
@@ -57,7 +72,7 @@ void XlaBackend::startCoalescing() {
   coalesced_.emplace();
   ends_.clear();  // of one that an error has ended
   end_tensors_.clear();
-  transport_->Hold();
+  carrier().Hold();
 }
 
 WorkPtr XlaBackend::endCoalescing() {
@@ -71,9 +86,9 @@ WorkPtr XlaBackend::endCoalescing() {
     const auto call = Begin("batch_isend_irecv", "", end_tensors_, options_->timeout, true);
     call->meets = true;
     call->ends = ends_;
-    Issue(call, true, [&] { return transport_->Batch(call, end_tensors_); });
+    Issue(call, true, [&] { return carrier().Batch(call, end_tensors_); });
   }
-  transport_->Release();
+  carrier().Release();
   return c10::make_intrusive<CoalescedWork>(std::move(*coalesced_));
 }
 
@@ -84,8 +99,8 @@ CallPtr XlaBackend::Begin(const char* op, const std::string& rest, const Tensors
   call->end_event = BeginEvent(event == nullptr ? op : event, inputs);
   call->timeout = timeout == c10d::kUnsetTimeout ? options_->timeout : timeout;
   call->async = async;
-  call->group = transport_->group().name;
-  call->rank = transport_->group().own();
+  call->group = group_.name;
+  call->rank = group_.own();
   call->issued_us = NowUs();
   const py::gil_scoped_acquire locked;
   call->site = CurrentSite();
@@ -94,20 +109,20 @@ CallPtr XlaBackend::Begin(const char* op, const std::string& rest, const Tensors
 
 template <class Start>
 WorkPtr XlaBackend::Issue(const CallPtr& call, bool collective, const Start& start) {
-  transport_->health().ThrowIfBroken();
-  if (Capturing()) return start();
+  carrier().health().ThrowIfBroken();
+  if (Capturing() || OnPaper()) return start();  // no call of this rank yet
   if (collective) call->number = ++issued_;
   Recorder::Get().Add(call);
   try {
-    transport_->Announce(call);
+    carrier().Announce(call);
     WorkPtr work = start();
     if (WaitsAtOnce()) Unlocked([&] { work->wait(kNoTimeout); });
     if (coalesced_) coalesced_->push_back(work);
     return work;
   } catch (const RanksDisagree&) {
     call->End(GroupCall::State::kFailed);
-    transport_->health().Break(std::current_exception());
-    transport_->Forget();
+    carrier().health().Break(std::current_exception());
+    carrier().Forget();
     throw;
   } catch (...) {
     call->End(GroupCall::State::kFailed);
@@ -121,7 +136,7 @@ WorkPtr XlaBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& op
   const auto call = Begin("broadcast", Text(tensors) + ", src " + RankText(opts.rootRank), tensors,
                           opts.timeout, opts.asyncOp);
   const int root = static_cast<int>(opts.rootRank);
-  return Issue(call, true, [&] { return transport_->Broadcast(call, tensors, root); });
+  return Issue(call, true, [&] { return carrier().Broadcast(call, tensors, root); });
 }
 
 WorkPtr XlaBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
@@ -129,7 +144,7 @@ WorkPtr XlaBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& op
   RequireReduction("all_reduce", tensors, opts.reduceOp);
   const auto call = Begin("all_reduce", Text(tensors) + ", " + TextOf(opts.reduceOp), tensors,
                           opts.timeout, opts.asyncOp);
-  return Issue(call, true, [&] { return transport_->AllReduce(call, tensors, opts.reduceOp); });
+  return Issue(call, true, [&] { return carrier().AllReduce(call, tensors, opts.reduceOp); });
 }
 
 WorkPtr XlaBackend::allreduce_coalesced(Tensors& tensors,
@@ -145,7 +160,7 @@ WorkPtr XlaBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
       "reduce", Text(tensors) + ", " + TextOf(opts.reduceOp) + ", dst " + RankText(opts.rootRank),
       tensors, opts.timeout, opts.asyncOp);
   const int root = static_cast<int>(opts.rootRank);
-  return Issue(call, true, [&] { return transport_->Reduce(call, tensors, opts.reduceOp, root); });
+  return Issue(call, true, [&] { return carrier().Reduce(call, tensors, opts.reduceOp, root); });
 }
 
 WorkPtr XlaBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -170,8 +185,8 @@ WorkPtr XlaBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
   const auto call = Begin(kOp, Text(outputs) + Unlike(" of ", inputs, OfRank(outputs, rank_)),
                           inputs, opts.timeout, opts.asyncOp);
   return Issue(call, true, [&] {
-    return into ? transport_->AllGatherInto(call, buffers, inputs)
-                : transport_->AllGather(call, outputs, inputs);
+    return into ? carrier().AllGatherInto(call, buffers, inputs)
+                : carrier().AllGather(call, outputs, inputs);
   });
 }
 
@@ -193,7 +208,7 @@ WorkPtr XlaBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& i
   RequireWhole(kOp, "output", outputs, inputs, size_);
   const auto call = Begin(kOp, Text(inputs) + UnlikeWhole(" into ", outputs, inputs), inputs,
                           opts.timeout, opts.asyncOp);
-  return Issue(call, true, [&] { return transport_->AllGatherInto(call, outputs, inputs); });
+  return Issue(call, true, [&] { return carrier().AllGatherInto(call, outputs, inputs); });
 }
 
 WorkPtr XlaBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -212,7 +227,7 @@ WorkPtr XlaBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
   const auto call = Begin("gather", ShapeText(input) + ", dst " + RankText(opts.rootRank), inputs,
                           opts.timeout, opts.asyncOp);
   const int root = static_cast<int>(opts.rootRank);
-  return Issue(call, true, [&] { return transport_->Gather(call, list, input, root); });
+  return Issue(call, true, [&] { return carrier().Gather(call, list, input, root); });
 }
 
 WorkPtr XlaBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -224,7 +239,7 @@ WorkPtr XlaBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
   const auto call = Begin("scatter", ShapeText(output) + ", src " + RankText(opts.rootRank), list,
                           opts.timeout, opts.asyncOp);
   const int root = static_cast<int>(opts.rootRank);
-  return Issue(call, true, [&] { return transport_->Scatter(call, output, list, root); });
+  return Issue(call, true, [&] { return carrier().Scatter(call, output, list, root); });
 }
 
 WorkPtr XlaBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -251,8 +266,8 @@ WorkPtr XlaBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& input
                               TextOf(opts.reduceOp),
                           Flat(inputs), opts.timeout, opts.asyncOp);
   return Issue(call, true, [&] {
-    return into ? transport_->ReduceScatterInto(call, outputs, buffers, opts.reduceOp)
-                : transport_->ReduceScatter(call, outputs, inputs, opts.reduceOp);
+    return into ? carrier().ReduceScatterInto(call, outputs, buffers, opts.reduceOp)
+                : carrier().ReduceScatter(call, outputs, inputs, opts.reduceOp);
   });
 }
 
@@ -265,7 +280,7 @@ WorkPtr XlaBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& i
       kOp, Text(outputs) + UnlikeWhole(" of ", inputs, outputs) + ", " + TextOf(opts.reduceOp),
       inputs, opts.timeout, opts.asyncOp);
   return Issue(call, true,
-               [&] { return transport_->ReduceScatterInto(call, outputs, inputs, opts.reduceOp); });
+               [&] { return carrier().ReduceScatterInto(call, outputs, inputs, opts.reduceOp); });
 }
 
 WorkPtr XlaBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -290,7 +305,7 @@ WorkPtr XlaBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
     const std::string text = ShapeText(input) + Unlike(" into ", {output}, {input});
     const auto call = Begin(kOp, text, {input}, opts.timeout, opts.asyncOp);
     return Issue(call, true,
-                 [&] { return transport_->AllToAllSingle(call, output, input, {}, {}); });
+                 [&] { return carrier().AllToAllSingle(call, output, input, {}, {}); });
   }
   if (output.sizes().slice(1) != input.sizes().slice(1)) {
     Wrong("D4", kOp, "output", ShapeText(output),
@@ -302,7 +317,7 @@ WorkPtr XlaBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
   call->sent = input_splits.empty() ? Even(input, size_) : input_splits;
   call->received = output_splits.empty() ? Even(output, size_) : output_splits;
   return Issue(call, true, [&] {
-    return transport_->AllToAllSingle(call, output, input, call->received, call->sent);
+    return carrier().AllToAllSingle(call, output, input, call->received, call->sent);
   });
 }
 
@@ -320,7 +335,7 @@ WorkPtr XlaBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllT
   call->meets = true;
   call->sent = Elements(inputs);
   call->received = Elements(outputs);
-  return Issue(call, true, [&] { return transport_->AllToAll(call, outputs, inputs); });
+  return Issue(call, true, [&] { return carrier().AllToAll(call, outputs, inputs); });
 }
 
 template <class Start>
@@ -333,7 +348,7 @@ WorkPtr XlaBackend::PointToPoint(const char* op, const at::Tensor& x, int peer, 
   const char* event = peer == kAnySource ? "recvAnySource" : op;  // as other backends call it
   const auto call = Begin(op, text, {x}, options_->timeout, true, event);
   call->part = ShapeText(x);
-  if (!coalesced_ || peer == kAnySource || !transport_->TakesBatches()) {
+  if (!coalesced_ || peer == kAnySource || !carrier().TakesBatches()) {
     return Issue(call, false, [&] { return start(call); });
   }
   const auto dtype = static_cast<int64_t>(x.scalar_type());
@@ -349,7 +364,7 @@ WorkPtr XlaBackend::send(Tensors& tensors, int to, int tag) {
   RequireRank("send", "dst", to, size_);
   RequireTag("send", tag);
   return PointToPoint("send", x, to, tag,
-                      [&](const CallPtr& call) { return transport_->Send(call, x, to, tag); });
+                      [&](const CallPtr& call) { return carrier().Send(call, x, to, tag); });
 }
 
 WorkPtr XlaBackend::recv(Tensors& tensors, int from, int tag) {
@@ -366,13 +381,13 @@ WorkPtr XlaBackend::Receive(const Tensors& tensors, int from, int tag) {
   const at::Tensor& x = Only("recv", "tensor", tensors);
   RequireTag("recv", tag);
   return PointToPoint("recv", x, from, tag,
-                      [&](const CallPtr& call) { return transport_->Recv(call, x, from, tag); });
+                      [&](const CallPtr& call) { return carrier().Recv(call, x, from, tag); });
 }
 
 WorkPtr XlaBackend::barrier(const c10d::BarrierOptions& opts) {
   const auto call = Begin("barrier", "", {}, opts.timeout, opts.asyncOp);
   call->meets = true;
-  return Issue(call, true, [&] { return transport_->Barrier(call); });
+  return Issue(call, true, [&] { return carrier().Barrier(call); });
 }
 
 // All that do not come are named, whether asked to or not.

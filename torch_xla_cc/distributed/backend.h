@@ -17,10 +17,13 @@ bool& WaitsAtOnce();
 
 class XlaBackend final : public c10d::Backend {
  public:
-  XlaBackend(std::unique_ptr<Transport> transport, Timeout timeout);
+  // Where ranks are processes, what is traced for a target goes to `on_paper`. Without `transport`
+  // there is nothing else: the other ranks do not exist.
+  XlaBackend(std::unique_ptr<Transport> transport, std::unique_ptr<Transport> on_paper,
+             Timeout timeout);
   ~XlaBackend() override;
 
-  bool MakesNodes() const { return transport_->MakesNodes(); }
+  bool MakesNodes() const { return carrier().MakesNodes(); }
   const std::string getBackendName() const override { return "xla_cc"; }
   void setTimeout(std::chrono::milliseconds timeout) override;
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
@@ -78,7 +81,12 @@ class XlaBackend final : public c10d::Backend {
   WorkPtr PointToPoint(const char* op, const at::Tensor& x, int peer, int tag, const Start& start);
   std::string RankText(int64_t rank) const;
 
+  bool OnPaper() const;    // this thread traces for a target, and meets nobody
+  Transport& carrier() const;  // what carries the next call
+
+  const Group group_;
   std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Transport> on_paper_;
   c10::intrusive_ptr<Options> options_;
   uint64_t issued_ = 0;
   std::optional<std::vector<WorkPtr>> coalesced_;

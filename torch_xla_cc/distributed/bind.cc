@@ -30,18 +30,24 @@ void BindDistributed(py::module_& m) {
         auto host = std::make_unique<HostTransport>(group, std::move(gloo), store,
                                                     static_cast<CheckMode>(check),
                                                     in_graph ? kBeside : kNotConnected);
+        auto on_paper = GraphTransport::OnPaper(group);
         std::unique_ptr<Transport> transport;
         if (in_graph) {
           transport = std::make_unique<GraphTransport>(std::move(group), std::move(host));
         } else {
           transport = std::move(host);
         }
-        return c10::make_intrusive<XlaBackend>(std::move(transport), Timeout(timeout_ms));
+        return c10::make_intrusive<XlaBackend>(std::move(transport), std::move(on_paper),
+                                               Timeout(timeout_ms));
       },
       py::call_guard<py::gil_scoped_release>());  // it connects to the store
   m.def("thread_backend", [](Group group, int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
     return c10::make_intrusive<XlaBackend>(
-        std::make_unique<GraphTransport>(std::move(group), nullptr), Timeout(timeout_ms));
+        std::make_unique<GraphTransport>(std::move(group), nullptr), nullptr, Timeout(timeout_ms));
+  });
+  m.def("paper_backend", [](Group group, int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
+    return c10::make_intrusive<XlaBackend>(nullptr, GraphTransport::OnPaper(std::move(group)),
+                                           Timeout(timeout_ms));
   });
   py::class_<Group>(m, "Group")
       .def(py::init(

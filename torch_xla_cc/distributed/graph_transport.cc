@@ -104,6 +104,17 @@ Tensors Alone(const Collective& node, const Tensors& operands) {
   return scaled;
 }
 
+// What is traced for a target has its ranks, and groups those of torch.distributed's world.
+void RequireSameWorld(const Group& group) {
+  const py::gil_scoped_acquire locked;
+  const Target target = CurrentTarget();
+  if (target.world_size == group.world_size) return;
+  throw BadValue("the world of torch.distributed has " + std::to_string(group.world_size) +
+                 " ranks, but the target " + target.name + " has " +
+                 std::to_string(target.world_size) +
+                 ". Inspect for a target of as many devices, or make the world of its size");
+}
+
 constexpr const char* kTwoEnds =
     "only its two ends make this call, so it is outside of the graph. A batch of a group that is "
     "the world, inside of torch_xla_cc.distributed.in_graph(), is collective_permute";
@@ -124,8 +135,14 @@ GraphTransport::GraphTransport(Group group, std::unique_ptr<HostTransport> besid
       only_({this->group().members}),
       beside_(std::move(beside)) {}
 
+std::unique_ptr<GraphTransport> GraphTransport::OnPaper(Group group) {
+  auto transport = std::make_unique<GraphTransport>(std::move(group), nullptr);
+  transport->on_paper_ = true;
+  return transport;
+}
+
 void GraphTransport::Announce(const CallPtr& call) {
-  if (!beside_) Board::Get().Announce(group(), call);
+  if (!beside_ && !on_paper_) Board::Get().Announce(group(), call);
 }
 
 void GraphTransport::Forget() {
@@ -137,6 +154,7 @@ void GraphTransport::Forget() {
 Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
                               const Tensors& operands) const {
   if (group().size() == 1) return Alone(node, operands);
+  if (on_paper_) RequireSameWorld(group());
   if (beside_ && !Capturing() && call->state == GroupCall::State::kIssued) {
     beside_->Compare(call);
     call->state = GroupCall::State::kRunning;
@@ -290,6 +308,11 @@ std::vector<Said> GraphTransport::Told(const CallPtr& call) const {
 
 std::optional<at::Tensor> GraphTransport::Exchanged(const CallPtr& call,
                                                     const at::Tensor& input) const {
+  if (on_paper_) {
+    throw BadValue(call->what +
+                   ": each rank knows its own split sizes only, and no other rank is met while this "
+                   "is traced. Trace all ranks: torch_xla_cc.compare_ranks, or launch");
+  }
   RunPending(group(), call->timeout);  // others may wait for it
   const std::vector<Said> calls = Told(call);
   const int64_t first = calls[0].sent[0];
@@ -332,6 +355,7 @@ WorkPtr GraphTransport::AllToAllSingle(const CallPtr& call, const at::Tensor& ou
 WorkPtr GraphTransport::Send(const CallPtr& call, const at::Tensor& x, int to, int tag) {
   if (beside_) return beside_->Send(call, x, to, tag);
   ThroughHost(*call, kTwoEnds);
+  if (on_paper_) return Issued({x});
   Board::Get().Put(group(), to, tag, call, ToHost(x));
   call->End(GroupCall::State::kDone);
   return Issued({x});
@@ -340,6 +364,7 @@ WorkPtr GraphTransport::Send(const CallPtr& call, const at::Tensor& x, int to, i
 WorkPtr GraphTransport::Recv(const CallPtr& call, const at::Tensor& x, int from, int tag) {
   if (beside_) return beside_->Recv(call, x, from, tag);
   ThroughHost(*call, kTwoEnds);
+  if (on_paper_) return Issued({x});
   const Board::SlotPtr slot = Board::Get().Ask(group(), from, tag, call);
   const auto take = [group = group(), health = shared_health(), call, x, slot](Timeout of_wait) {
     const Timeout limit = of_wait == kNoTimeout ? call->timeout : of_wait;
@@ -361,7 +386,7 @@ WorkPtr GraphTransport::Recv(const CallPtr& call, const at::Tensor& x, int from,
 // Ranks outside of the group would have to take part in a collective_permute. Those of the groups
 // beside it along an axis do, where all ranks have one program: they make the same batch.
 bool GraphTransport::TakesBatches() const {
-  if (!InGraph()) return false;
+  if (!InGraph() || on_paper_) return false;
   if (group().size() == group().world_size) return true;
   if (!along_axis_) return false;
   const py::gil_scoped_acquire locked;
@@ -402,6 +427,7 @@ WorkPtr GraphTransport::Batch(const CallPtr& call, const Tensors& xs) {
 }
 
 WorkPtr GraphTransport::Barrier(const CallPtr& call) {
+  if (on_paper_) return Issued({});
   RunPending(group(), call->timeout);  // others may wait for it
   if (beside_) return beside_->Barrier(call);
   Unlocked([&] { return Board::Get().Meet(group(), call); });

@@ -18,6 +18,8 @@ class GraphTransport final : public Transport {
   // Where ranks are processes, what would make a program of its own for each of them goes `beside`
   // the graph, through the host. Threads need none.
   GraphTransport(Group group, std::unique_ptr<HostTransport> beside);
+  // Traces what such processes would run, and meets nobody.
+  static std::unique_ptr<GraphTransport> OnPaper(Group group);
 
   bool MakesNodes() const override { return true; }
   void Announce(const CallPtr& call) override;
@@ -71,6 +73,7 @@ class GraphTransport final : public Transport {
   bool along_axis_;  // of a mesh: groups_ has the groups beside this one
   Groups only_;      // this group, and ranks that are in none
   std::unique_ptr<HostTransport> beside_;
+  bool on_paper_ = false;
   bool holds_ = false;
 };
 

@@ -72,6 +72,12 @@ at::Tensor HostView(const at::Tensor& x) {
   py::list one;
   one.append(tensor);
   using namespace py::literals;
+  // All that is pending, and not only what this tensor needs: the rest would be a program of its
+  // own later, in which much of this one is computed once more.
+  if (XlaC().attr("_check_tensor_need_materialization")(one)[py::int_(0)].cast<bool>()) {
+    const std::string device = "xla:" + std::to_string(x.device().index());
+    XlaC().attr("_xla_step_marker")(device, py::list(), "wait"_a = false, "reset_scope"_a = false);
+  }
   XlaC().attr("_xla_sync_multi")(one, py::list(), "wait"_a = true, "sync_xla_data"_a = true);
   const py::object capsule = XlaC().attr("_to_dlpack")(tensor);
   auto* managed = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));

@@ -22,6 +22,7 @@ from torch_xla_cc._thread_worlds import this_rank
 from torch_xla_cc.distributed import _autograd, _flight
 from torch_xla_cc.distributed._flight import flight_recorder
 from torch_xla_cc.distributed._groups import monitored_barrier, split_group
+from torch_xla_cc.distributed._paper import on_paper, paper_world
 from torch_xla_cc.distributed._table import call_table
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "in_graph",
     "monitored_barrier",
     "one_buffer",
+    "paper_world",
     "split_group",
 ]
 
@@ -69,6 +71,8 @@ def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
 
 def _create(options: Any, _: Any = None) -> Any:  # noqa: ANN401
     """What torch.distributed calls on each member of a group."""
+    if on_paper() and options.group_size > 1:
+        return _C.paper_backend(_group(options), _milliseconds(options))
     if this_rank() is not None or options.group_size == 1:
         return _C.thread_backend(_group(options), _milliseconds(options))
     # On CPU each process has a client of its own, and XLA does not connect them.

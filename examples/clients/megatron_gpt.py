@@ -1,0 +1,118 @@
+"""A GPT of Megatron-core: tensor, sequence, pipeline, expert and data parallel.
+
+    torchrun --standalone --nproc-per-node=4 examples/clients/megatron_gpt.py --tp=4
+    torchrun --standalone --nproc-per-node=4 examples/clients/megatron_gpt.py --tp=2 --pp=2
+
+`--sequence-parallel=1` splits the sequence too, `--experts=4 --ep=4` makes the MLPs experts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from common import Run
+from megatron.core import parallel_state, tensor_parallel
+from megatron.core.distributed import (
+    DistributedDataParallel,
+    DistributedDataParallelConfig,
+    finalize_model_grads,
+)
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.pipeline_parallel import get_forward_backward_func
+from megatron.core.transformer.transformer_config import TransformerConfig
+
+from torch_xla_cc.adapters import megatron
+
+SEQUENCE, VOCABULARY, MICRO_BATCH, MICRO_BATCHES = 32, 128, 2, 2
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+import torch_xla_cc
+
+run = Run(__doc__, tp=1, pp=1, ep=1, sequence_parallel=0, experts=0)
+torch_xla_cc.install()
+options = run.options
+megatron.install(run.device)
+parallel_state.initialize_model_parallel(
+    tensor_model_parallel_size=options.tp,
+    pipeline_model_parallel_size=options.pp,
+    expert_model_parallel_size=options.ep,
+    create_gloo_process_groups=False,
+)
+tensor_parallel.model_parallel_cuda_manual_seed(1)
+
+config = TransformerConfig(
+    num_layers=2,
+    hidden_size=64,
+    num_attention_heads=4,
+    hidden_dropout=0.0,
+    attention_dropout=0.0,
+    tensor_model_parallel_size=options.tp,
+    pipeline_model_parallel_size=options.pp,
+    expert_model_parallel_size=options.ep,
+    expert_tensor_parallel_size=1,
+    sequence_parallel=bool(options.sequence_parallel),
+    num_moe_experts=options.experts or None,
+    moe_token_dispatcher_type="alltoall",
+    pipeline_dtype=torch.float32,
+    use_cpu_initialization=True,
+    deallocate_pipeline_outputs=False,
+    **megatron.WITHOUT_KERNELS,
+)
+config.finalize_model_grads_func = finalize_model_grads
+torch.manual_seed(1)
+model = GPTModel(
+    config,
+    megatron.local_block(config),
+    VOCABULARY,
+    max_sequence_length=SEQUENCE,
+    pre_process=parallel_state.is_pipeline_first_stage(),
+    post_process=parallel_state.is_pipeline_last_stage(),
+    position_embedding_type="rope",
+).to(run.device)
+model = DistributedDataParallel(config, DistributedDataParallelConfig(), model)
+optimizer = get_megatron_optimizer(OptimizerConfig(lr=1e-3), [model], use_gloo_process_groups=False)
+
+
+def batches() -> Iterator[Batch]:
+    """The same few, over and over; ranks that share a model have the same."""
+    generator = torch.Generator().manual_seed(parallel_state.get_data_parallel_rank())
+    shape = (MICRO_BATCHES, MICRO_BATCH, SEQUENCE + 1)
+    tokens = torch.randint(VOCABULARY, shape, generator=generator).to(run.device)
+    while True:
+        for batch in tokens:
+            yield batch[:, :-1], batch[:, 1:]
+
+
+places = torch.arange(SEQUENCE, device=run.device).expand(MICRO_BATCH, -1)
+unseen = torch.ones(SEQUENCE, SEQUENCE, device=run.device).triu(1).bool()[None, None]
+
+
+def mean(loss: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    return loss.mean(), {"loss": loss.detach().mean()}
+
+
+def forward(batch: Iterator[Batch], model: torch.nn.Module) -> tuple[torch.Tensor, partial]:
+    tokens, labels = next(batch)
+    return model(tokens, places, unseen, labels=labels), partial(mean)
+
+
+data = batches()
+for step in run.steps():
+    model.zero_grad_buffer()
+    optimizer.zero_grad()
+    losses = get_forward_backward_func()(
+        forward_step_func=forward,
+        data_iterator=data,
+        model=model,
+        num_microbatches=MICRO_BATCHES,
+        seq_length=SEQUENCE,
+        micro_batch_size=MICRO_BATCH,
+        forward_only=False,
+    )
+    optimizer.step()
+    if losses:  # on the last stage
+        run.say(step, sum(one["loss"].item() for one in losses) / len(losses), rank=-1)
+run.end()

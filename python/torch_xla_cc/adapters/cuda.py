@@ -1,0 +1,208 @@
+"""Programs that say "cuda" get another device: by default this rank's XLA device.
+
+Training stacks name CUDA where they mean the device of the rank: `torch.cuda.current_device()`,
+`x.cuda()`, `device="cuda"`, streams and events to order what XLA orders by data. What is changed:
+
+- the functions of torch.cuda that are listed here, and nothing else of torch.cuda.
+  `torch.cuda.is_available()` stays False: there are no kernels for it.
+- a mode of torch.overrides, on the thread that calls `install()`: in a call that makes or moves a
+  tensor "cuda" and numbers of devices are the device, so is `x.cuda()`, and `x.type()` says
+  `torch.cuda.FloatTensor` and the like, as programs compare it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+
+class Stream:
+    """A stream of a device that orders by data: nothing waits for it."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def wait_stream(self, stream: object) -> None:
+        pass
+
+    def wait_event(self, event: object) -> None:
+        pass
+
+    def record_event(self, event: Any = None) -> Any:  # noqa: ANN401 (any kind of event)
+        return Event() if event is None else event
+
+    def synchronize(self) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+
+class Event:
+    """An event of such a stream: it has always happened. It does not measure time."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def record(self, stream: object = None) -> None:
+        pass
+
+    def wait(self, stream: object = None) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+
+_STREAM = Stream()
+
+
+@contextlib.contextmanager
+def _on_stream(stream: object) -> Iterator[None]:
+    yield
+
+
+class _Generator:
+    """The device's random numbers, as an entry of torch.cuda.default_generators."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._is_xla = device.type == "xla"
+
+    def manual_seed(self, seed: int) -> None:
+        if self._is_xla:
+            from torch_xla.core import xla_model
+
+            xla_model.set_rng_state(seed)
+        else:
+            torch.default_generator.manual_seed(seed)
+
+    def get_state(self) -> torch.Tensor:
+        if not self._is_xla:
+            return torch.default_generator.get_state()
+        from torch_xla.core import xla_model
+
+        return torch.tensor(
+            list(xla_model.get_rng_state().to_bytes(8, "little")), dtype=torch.uint8
+        )
+
+    def set_state(self, state: torch.Tensor) -> None:
+        if self._is_xla:
+            self.manual_seed(int.from_bytes(state.tolist(), "little"))
+        else:
+            torch.default_generator.set_state(state)
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "xla":
+        import torch_xla
+
+        torch_xla.sync(wait=True)
+
+
+def _functions(device: torch.device) -> dict[str, Any]:
+    """What torch.cuda gets, by name."""
+    generator = _Generator(device)
+    return {
+        "current_device": lambda: 0,
+        "set_device": lambda device: None,
+        "device_count": lambda: 1,
+        "synchronize": lambda *_, **__: _synchronize(device),
+        "empty_cache": lambda: None,
+        "memory_allocated": lambda *_, **__: 0,
+        "max_memory_allocated": lambda *_, **__: 0,
+        "memory_reserved": lambda *_, **__: 0,
+        "max_memory_reserved": lambda *_, **__: 0,
+        "reset_peak_memory_stats": lambda *_, **__: None,
+        "Stream": Stream,
+        "Event": Event,
+        "stream": _on_stream,
+        "current_stream": lambda *_, **__: _STREAM,
+        "default_stream": lambda *_, **__: _STREAM,
+        "default_generators": [generator],
+        "get_rng_state": lambda *_, **__: generator.get_state(),
+        "set_rng_state": lambda state, *_, **__: generator.set_state(state),
+        "manual_seed": generator.manual_seed,
+        "_lazy_init": lambda: None,
+        "_lazy_call": lambda function, **__: function(),
+    }
+
+
+def _is_cuda(device: object) -> bool:
+    """Whether it names a CUDA device: as text, or by its number."""
+    if type(device) is int:
+        return True
+    if isinstance(device, torch.device):
+        return device.type == "cuda"
+    return isinstance(device, str) and device.partition(":")[0] == "cuda"
+
+
+class _Names(TorchFunctionMode):
+    """Puts the device where a call says "cuda"."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self._device = device
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 (whatever the function returns)
+        named = dict(kwargs or {})
+        if func is torch.Tensor.cuda:
+            return args[0].to(self._device)
+        if func is torch.Tensor.type and len(args) == 1 and not named:
+            text = func(*args)
+            kind = self._device.type
+            return text.replace("torch." + ("" if kind == "cpu" else f"{kind}."), "torch.cuda.", 1)
+        if _is_cuda(named.get("device")):
+            named["device"] = self._device
+        if func in (torch.Tensor.to, torch.Tensor.type, torch.device):
+            args = [self._device if _is_cuda(one) else one for one in args]
+        return func(*args, **named)
+
+
+_lock = threading.Lock()
+_before: dict[str, Any] = {}
+_modes: list[_Names] = []
+
+
+def install(device: torch.device | str | None = None) -> None:
+    """Have programs that say "cuda" get `device`; this rank's XLA device if None.
+
+    For ranks that are processes. `device` may be "cpu", to compare with a run on gloo.
+    """
+    if device is None:
+        import torch_xla
+
+        device = torch_xla.device()
+    with _lock:
+        if _modes:
+            raise RuntimeError("adapters.cuda is installed already: uninstall() it first")
+        for name, value in _functions(torch.device(device)).items():
+            _before[name] = getattr(torch.cuda, name)
+            setattr(torch.cuda, name, value)
+        torch.cuda.random.get_rng_state = torch.cuda.get_rng_state  # type: ignore[assignment]
+        mode = _Names(torch.device(device))
+        mode.__enter__()
+        _modes.append(mode)
+
+
+def uninstall() -> None:
+    """Undo install, on the thread that called it."""
+    with _lock:
+        while _modes:
+            _modes.pop().__exit__(None, None, None)
+        for name, value in _before.items():
+            setattr(torch.cuda, name, value)
+        _before.clear()

@@ -1,0 +1,93 @@
+"""Megatron-core on XLA devices: docs/clients/megatron.md.
+
+Megatron-core runs as it is. What it needs beside torch.distributed:
+
+- it names CUDA where it means the device of the rank: `install()` is that of adapters.cuda;
+- it writes to parts of tensors by masks, `x[mask] = 0`, which a lazy device has to read first:
+  `install()` makes masked_fill_ of that, on the thread that calls it;
+- its layers of plain PyTorch have no norm for sequence parallelism, which is in Apex and Transformer
+  Engine only: `local_block()` gives GPT layers with `Norm` for GPTModel's `transformer_layer_spec`;
+- kernels that are not there must be switched off in its configuration: `WITHOUT_KERNELS`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from torch_xla_cc.adapters import cuda
+from torch_xla_cc.adapters._masks import FilledMasks
+
+# Of megatron.core.transformer.TransformerConfig: kernels of Apex and Transformer Engine, and
+# functions that Megatron-core compiles with torch.compile's default backend, which is for CUDA.
+WITHOUT_KERNELS = {
+    "apply_rope_fusion": False,
+    "bias_activation_fusion": False,
+    "bias_dropout_fusion": False,
+    "gradient_accumulation_fusion": False,
+    "masked_softmax_fusion": False,
+    "persist_layer_norm": False,
+}
+
+
+_masks: list[FilledMasks] = []
+
+
+def install(device: torch.device | str | None = None) -> None:
+    """Have "cuda" be `device`, as adapters.cuda says; this rank's XLA device if None."""
+    cuda.install(device)
+    _masks.append(FilledMasks())
+    _masks[-1].__enter__()
+
+
+def uninstall() -> None:
+    """Undo install, on the thread that called it."""
+    while _masks:
+        _masks.pop().__exit__(None, None, None)
+    cuda.uninstall()
+
+
+class Norm:
+    """LayerNorm or RMSNorm of torch, as Megatron-core's specs take a norm.
+
+    With sequence parallelism each rank sees a part of the sequence. Parameters are marked, so that
+    Megatron-core sums their gradients over the tensor parallel ranks.
+    """
+
+    def __new__(
+        cls,
+        config: Any,  # noqa: ANN401 (a TransformerConfig; megatron need not be there to import this)
+        hidden_size: int,
+        eps: float = 1e-5,
+        **_: object,
+    ) -> torch.nn.Module:  # type: ignore[misc]
+        kinds = {"LayerNorm": torch.nn.LayerNorm, "RMSNorm": torch.nn.RMSNorm}
+        if config.normalization not in kinds or config.layernorm_zero_centered_gamma:
+            raise ValueError(
+                f"adapters.megatron.Norm: config.normalization = {config.normalization!r}, "
+                f"layernorm_zero_centered_gamma = {config.layernorm_zero_centered_gamma}, but it "
+                f"must be one of {sorted(kinds)}, not zero-centered. Choose one of these, or give "
+                "the spec a norm of your own"
+            )
+        norm = kinds[config.normalization](hidden_size, eps=eps)
+        for parameter in norm.parameters():
+            parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
+        return norm
+
+
+def local_block(config: Any, **options: Any) -> Any:  # noqa: ANN401 (types of Megatron-core)
+    """The layers of this pipeline stage, of Megatron-core's own modules, with `Norm`.
+
+    For GPTModel's `transformer_layer_spec`. `options` are those of `get_gpt_decoder_block_spec`.
+    """
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
+
+    block = get_gpt_decoder_block_spec(config, use_transformer_engine=False, **options)
+    for layer in block.layer_specs:
+        layer.submodules = dataclasses.replace(
+            layer.submodules, input_layernorm=Norm, pre_mlp_layernorm=Norm
+        )
+    block.layer_norm = Norm
+    return block
