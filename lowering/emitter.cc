@@ -174,6 +174,10 @@ Values Emitter::ReduceScatter(const Values& xs, ReduceKind kind, int64_t dim,
     return AlongFront(c(), xs, dim,
                       [&](const Values& ys) { return ReduceScatter(ys, kind, 0, groups); });
   }
+  if (GoesByRows(target_, xs, dim)) {
+    return ByRows(c(), xs, members,
+                  [&](const Values& ys) { return ReduceScatter(ys, kind, 0, groups); });
+  }
   std::vector<Shape> results = Shapes(xs);
   for (Shape& shape : results) shape.dims[dim] /= members;
   const hlo::Callee reducer = module_->Reducer(ReducerOpcode(kind), xs[0].shape.type);

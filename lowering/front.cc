@@ -44,4 +44,27 @@ Values AlongFront(Computation& c, const Values& xs, int64_t dim,
   return results;
 }
 
+bool GoesByRows(const Target& target, const Values& xs, int64_t dim) {
+  if (target.kind != DeviceKind::kTpu || dim != 0) return false;
+  return std::any_of(xs.begin(), xs.end(), [](const Value& x) { return x.shape.rank() > 2; });
+}
+
+Values ByRows(Computation& c, const Values& xs, int64_t parts,
+              const std::function<Values(const Values&)>& run) {
+  Values operands;
+  for (const Value& x : xs) {
+    const std::vector<int64_t>& dims = x.shape.dims;
+    int64_t rows = 1;
+    for (size_t i = 0; i + 1 < dims.size(); ++i) rows *= dims[i];
+    operands.push_back(dims.size() < 3 ? x : c.Reshape(x, {rows, dims.back()}));
+  }
+  Values results = run(operands);
+  for (size_t i = 0; i < xs.size(); ++i) {
+    std::vector<int64_t> dims = xs[i].shape.dims;
+    dims[0] /= parts;
+    if (dims.size() > 2) results[i] = c.Reshape(results[i], dims);
+  }
+  return results;
+}
+
 }  // namespace xla_cc

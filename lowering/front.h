@@ -20,4 +20,13 @@ bool GoesToFront(const Target& target, const hlo::Values& xs, int64_t dim, int64
 hlo::Values AlongFront(hlo::Computation& c, const hlo::Values& xs, int64_t dim,
                        const std::function<hlo::Values(const hlo::Values&)>& run);
 
+// A TPU's compiler makes an all-reduce of most reduce-scatters of three dimensions or more, and of
+// few that have two: along the first dimension they can go as rows of the last.
+bool GoesByRows(const Target& target, const hlo::Values& xs, int64_t dim);
+
+// `run` on operands of two dimensions, of which the last is theirs; its results, of which every
+// rank holds 1 / parts, with the others again.
+hlo::Values ByRows(hlo::Computation& c, const hlo::Values& xs, int64_t parts,
+                   const std::function<hlo::Values(const hlo::Values&)>& run);
+
 }  // namespace xla_cc

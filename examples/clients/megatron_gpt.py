@@ -24,16 +24,15 @@ from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.transformer.transformer_config import TransformerConfig
 
+import torch_xla_cc
 from torch_xla_cc.adapters import megatron
 
 SEQUENCE, VOCABULARY, MICRO_BATCH, MICRO_BATCHES = 32, 128, 2, 2
 Batch = tuple[torch.Tensor, torch.Tensor]
 
-import torch_xla_cc
-
 run = Run(__doc__, tp=1, pp=1, ep=1, sequence_parallel=0, experts=0)
-torch_xla_cc.install()
 options = run.options
+torch_xla_cc.install()  # on gloo too: torch_xla replaces new_group when it is imported
 megatron.install(run.device)
 parallel_state.initialize_model_parallel(
     tensor_model_parallel_size=options.tp,

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
+
+from torch_xla_cc.adapters._mode import Mode
 
 
-class FilledMasks(TorchFunctionMode):
+class FilledMasks(Mode):
     """Writes a number where a mask of XLA tensors says, as masked_fill_ does.
 
     PyTorch counts the True entries of a mask first. A lazy device has to run all that is pending
@@ -29,7 +30,7 @@ class FilledMasks(TorchFunctionMode):
             if mask is not None and isinstance(value, (int, float)) and x.device.type == "xla":
                 x.masked_fill_(mask.reshape(mask.shape + (1,) * (x.dim() - mask.dim())), value)
                 return None
-        return func(*args, **(kwargs or {}))
+        return self.call(func, args, kwargs)
 
 
 def _mask(index: Any) -> torch.Tensor | None:  # noqa: ANN401 (whatever stands in brackets)

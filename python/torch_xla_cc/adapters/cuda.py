@@ -5,6 +5,8 @@ Training stacks name CUDA where they mean the device of the rank: `torch.cuda.cu
 
 - the functions of torch.cuda that are listed here, and nothing else of torch.cuda.
   `torch.cuda.is_available()` stays False: there are no kernels for it.
+- modules keep the attributes of their parameters, and weights that they share, when they move to
+  another device (adapters._modules).
 - a mode of torch.overrides, on the thread that calls `install()`: in a call that makes or moves a
   tensor "cuda" and numbers of devices are the device, so is `x.cuda()`, and `x.type()` says
   `torch.cuda.FloatTensor` and the like, as programs compare it.
@@ -18,7 +20,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
+
+from torch_xla_cc.adapters import _modules
+from torch_xla_cc.adapters._mode import Mode
 
 
 class Stream:
@@ -144,7 +148,7 @@ def _is_cuda(device: object) -> bool:
     return isinstance(device, str) and device.partition(":")[0] == "cuda"
 
 
-class _Names(TorchFunctionMode):
+class _Names(Mode):
     """Puts the device where a call says "cuda"."""
 
     def __init__(self, device: torch.device) -> None:
@@ -169,11 +173,11 @@ class _Names(TorchFunctionMode):
             named["device"] = self._device
         if func in (torch.Tensor.to, torch.Tensor.type, torch.device):
             args = [self._device if _is_cuda(one) else one for one in args]
-        return func(*args, **named)
+        return self.call(func, args, named)
 
 
 _lock = threading.Lock()
-_before: dict[str, Any] = {}
+_before: list[tuple[Any, str, Any]] = []  # what was replaced: module, name, value
 _modes: list[_Names] = []
 
 
@@ -189,20 +193,27 @@ def install(device: torch.device | str | None = None) -> None:
     with _lock:
         if _modes:
             raise RuntimeError("adapters.cuda is installed already: uninstall() it first")
-        for name, value in _functions(torch.device(device)).items():
-            _before[name] = getattr(torch.cuda, name)
-            setattr(torch.cuda, name, value)
-        torch.cuda.random.get_rng_state = torch.cuda.get_rng_state  # type: ignore[assignment]
+        functions = _functions(torch.device(device))
+        for name, value in functions.items():
+            _replace(torch.cuda, name, value)
+        for name in ("get_rng_state", "set_rng_state", "manual_seed"):
+            _replace(torch.cuda.random, name, functions[name])
+        _modules.install()
         mode = _Names(torch.device(device))
-        mode.__enter__()
+        mode.__enter__()  # type: ignore[no-untyped-call]
         _modes.append(mode)
+
+
+def _replace(module: Any, name: str, value: Any) -> None:  # noqa: ANN401 (any function)
+    _before.append((module, name, getattr(module, name)))
+    setattr(module, name, value)
 
 
 def uninstall() -> None:
     """Undo install, on the thread that called it."""
     with _lock:
         while _modes:
-            _modes.pop().__exit__(None, None, None)
-        for name, value in _before.items():
-            setattr(torch.cuda, name, value)
-        _before.clear()
+            _modes.pop().__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            _modules.uninstall()
+        while _before:
+            setattr(*_before.pop())

@@ -5,8 +5,9 @@ Megatron-core runs as it is. What it needs beside torch.distributed:
 - it names CUDA where it means the device of the rank: `install()` is that of adapters.cuda;
 - it writes to parts of tensors by masks, `x[mask] = 0`, which a lazy device has to read first:
   `install()` makes masked_fill_ of that, on the thread that calls it;
-- its layers of plain PyTorch have no norm for sequence parallelism, which is in Apex and Transformer
-  Engine only: `local_block()` gives GPT layers with `Norm` for GPTModel's `transformer_layer_spec`;
+- its layers of plain PyTorch have no norm for sequence parallelism (those are in Apex and
+  Transformer Engine): `local_block()` gives layers with `Norm`, for GPTModel's
+  `transformer_layer_spec`;
 - kernels that are not there must be switched off in its configuration: `WITHOUT_KERNELS`.
 """
 
@@ -39,13 +40,13 @@ def install(device: torch.device | str | None = None) -> None:
     """Have "cuda" be `device`, as adapters.cuda says; this rank's XLA device if None."""
     cuda.install(device)
     _masks.append(FilledMasks())
-    _masks[-1].__enter__()
+    _masks[-1].__enter__()  # type: ignore[no-untyped-call]
 
 
 def uninstall() -> None:
     """Undo install, on the thread that called it."""
     while _masks:
-        _masks.pop().__exit__(None, None, None)
+        _masks.pop().__exit__(None, None, None)  # type: ignore[no-untyped-call]
     cuda.uninstall()
 
 
@@ -62,7 +63,7 @@ class Norm:
         hidden_size: int,
         eps: float = 1e-5,
         **_: object,
-    ) -> torch.nn.Module:  # type: ignore[misc]
+    ) -> Any:  # noqa: ANN401 (a norm of torch: specs name a class, and build what it gives)
         kinds = {"LayerNorm": torch.nn.LayerNorm, "RMSNorm": torch.nn.RMSNorm}
         if config.normalization not in kinds or config.layernorm_zero_centered_gamma:
             raise ValueError(
@@ -73,7 +74,7 @@ class Norm:
             )
         norm = kinds[config.normalization](hidden_size, eps=eps)
         for parameter in norm.parameters():
-            parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
+            parameter.sequence_parallel = config.sequence_parallel
         return norm
 
 
@@ -82,7 +83,9 @@ def local_block(config: Any, **options: Any) -> Any:  # noqa: ANN401 (types of M
 
     For GPTModel's `transformer_layer_spec`. `options` are those of `get_gpt_decoder_block_spec`.
     """
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
+    from megatron.core.models.gpt.gpt_layer_specs import (  # type: ignore[import-untyped,unused-ignore]
+        get_gpt_decoder_block_spec,
+    )
 
     block = get_gpt_decoder_block_spec(config, use_transformer_engine=False, **options)
     for layer in block.layer_specs:

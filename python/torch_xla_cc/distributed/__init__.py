@@ -18,11 +18,12 @@ from torch_xla import runtime
 from torch_xla_cc import _C
 from torch_xla_cc._C import CollectiveMismatchError, CollectiveTimeoutError
 from torch_xla_cc._in_graph import in_graph
+from torch_xla_cc._on_paper import on_paper
 from torch_xla_cc._thread_worlds import this_rank
 from torch_xla_cc.distributed import _autograd, _flight
 from torch_xla_cc.distributed._flight import flight_recorder
 from torch_xla_cc.distributed._groups import monitored_barrier, split_group
-from torch_xla_cc.distributed._paper import on_paper, paper_world
+from torch_xla_cc.distributed._paper import paper_world
 from torch_xla_cc.distributed._table import call_table
 
 __all__ = [

@@ -7,11 +7,12 @@ import datetime
 from collections.abc import Iterator
 
 import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
 
-_is_open = False
+from torch_xla_cc._on_paper import world_on_paper
 
 
-class _Store(dist.Store):
+class _Store(c10d.Store):
     """Where groups are made: whoever is waited for has come."""
 
     def __init__(self, world_size: int) -> None:
@@ -26,11 +27,6 @@ class _Store(dist.Store):
         """Nothing waits."""
 
 
-def on_paper() -> bool:
-    """Whether groups that are made now are on paper."""
-    return _is_open
-
-
 @contextlib.contextmanager
 def paper_world(rank: int, world_size: int) -> Iterator[None]:
     """torch.distributed with the backend xla_cc, in which this process is a rank and has no peers.
@@ -40,7 +36,6 @@ def paper_world(rank: int, world_size: int) -> Iterator[None]:
     devices; outside of that, a collective is a ValueError. So are all_to_alls with split sizes, of
     which a rank knows its own only.
     """
-    global _is_open
     if not isinstance(world_size, int) or world_size < 1:
         raise ValueError(f"paper_world: world_size = {world_size!r}, but it must be an int from 1")
     if not isinstance(rank, int) or not 0 <= rank < world_size:
@@ -49,13 +44,11 @@ def paper_world(rank: int, world_size: int) -> Iterator[None]:
         )
     if dist.is_initialized():
         raise RuntimeError("paper_world: torch.distributed has a world already. Destroy it first")
-    _is_open = True
-    try:
+    with world_on_paper():
         dist.init_process_group(
             "xla_cc", store=_Store(world_size), rank=rank, world_size=world_size
         )
-        yield
-    finally:
-        _is_open = False
-        if dist.is_initialized():
+        try:
+            yield
+        finally:
             dist.destroy_process_group()

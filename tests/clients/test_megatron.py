@@ -1,0 +1,43 @@
+"""Megatron-core: tensor, sequence, pipeline, expert and data parallel; its layer on TPU."""
+
+import subprocess
+import sys
+
+import pytest
+import runs
+
+GPT = "megatron_gpt.py"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--tp=4",),
+        ("--tp=4", "--sequence-parallel=1"),
+        ("--tp=2", "--pp=2"),
+        ("--tp=2",),
+    ],
+    ids=" ".join,
+)
+def test_losses_are_those_of_gloo(options):
+    ran = runs.same_losses(GPT, *options, rel=1e-4)
+    assert ("reduce_scatter" in ran.output) == ("--sequence-parallel=1" in options)
+    assert ("isend" in ran.output or "send(" in ran.output) == ("--pp=2" in options)
+
+
+def test_experts():
+    """Rows go to experts as the router says: each step has shapes of its own, and is compiled."""
+    ran = runs.same_losses(GPT, "--experts=4", "--ep=4", rel=1e-4, steps=4)
+    assert "all_to_all_single(rows of" in ran.output
+
+
+def test_a_layer_on_tpu():
+    pytest.importorskip("libtpu", reason="pip install 'torch_xla_cc[aot]' brings the compiler")
+    ran = subprocess.run(
+        [sys.executable, runs.EXAMPLES / "megatron_for_tpu.py"],
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert ran.returncode == 0, ran.stderr[-8000:]
+    assert ran.stdout.count("for tpu:v5e:2x4, 8 ranks") == 4
