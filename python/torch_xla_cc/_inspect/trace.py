@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import torch
 import torch_xla
 from torch.utils import _pytree
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _C, _door, _hlo_pb
 from .._hlo import proto
@@ -61,7 +62,9 @@ class Step:
 
     def __init__(self, rank: int, living: list[torch.Tensor]) -> None:
         self._rank = rank
-        grads = [x.grad for x in living if x.is_leaf and x.grad is not None]
+        grads = [
+            x for one in living if one.is_leaf and one.grad is not None for x in _plain(one.grad)
+        ]
         pending = {XLAC._xla_get_tensor_id(x): x for x in (*living, *grads) if _is_pending(x)}
         self._tensors = [pending[number] for number in sorted(pending)]
 
@@ -143,11 +146,21 @@ def _module(tensors: list[torch.Tensor]) -> bytes:
 
 def _xla_tensors(structure: Any) -> list[torch.Tensor]:  # noqa: ANN401 (any structure)
     leaves = _pytree.tree_leaves(structure)
-    return [x for x in leaves if isinstance(x, torch.Tensor) and x.device.type == "xla"]
+    return [x for leaf in leaves if isinstance(leaf, torch.Tensor) for x in _plain(leaf)]
+
+
+def _plain(x: torch.Tensor) -> list[torch.Tensor]:
+    """The XLA tensors that it is made of: a DTensor, or what an asynchronous call gives, has others
+    inside."""
+    if is_traceable_wrapper_subclass(x):
+        return [one for name in x.__tensor_flatten__()[0] for one in _plain(getattr(x, name))]
+    return [x] if x.device.type == "xla" else []
 
 
 def _is_pending(x: torch.Tensor) -> bool:
     """Whether it has something to compute."""
+    if is_traceable_wrapper_subclass(x):
+        return False  # what is inside of it may be
     return "XLAData: None" in XLAC._get_xla_tensor_debug_info(x)
 
 
@@ -157,15 +170,16 @@ class _Held:
     def __init__(self, x: torch.Tensor) -> None:
         self.x = x
         self.grad = x.grad if x.is_leaf else None
-        self.inner = _inner(x)
+        self.is_wrapper = is_traceable_wrapper_subclass(x)  # what is inside is held by itself
+        self.inner = x if self.is_wrapper else _inner(x)
         self.was_pending = _is_pending(x)
         # copy_ writes into what is inside, other functions replace it.
-        self.value = _inner(self.inner.clone())
+        self.value = x if self.is_wrapper else _inner(self.inner.clone())
 
     @property
     def changed(self) -> bool:
         """Whether it has been written to since."""
-        return _inner(self.x) is not self.inner or self._written
+        return not self.is_wrapper and (_inner(self.x) is not self.inner or self._written)
 
     @property
     def _written(self) -> bool:
@@ -192,7 +206,7 @@ class _Before:
         for one in self._held:
             grad = one.x.grad if one.x.is_leaf else None
             if grad is not None and grad is not one.grad:
-                found.append(grad)
+                found += _plain(grad)
         return found
 
     def kept(self) -> list[torch.Tensor]:

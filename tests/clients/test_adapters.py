@@ -1,0 +1,145 @@
+"""What the adapters change, and that they leave nothing behind."""
+
+import pytest
+import torch
+import torch_xla
+import torch_xla.debug.metrics as metrics
+from torch import nn
+
+from torch_xla_cc.adapters import cuda, megatron, optimizers
+
+
+@pytest.fixture
+def as_cuda():
+    cuda.install()
+    yield torch_xla.device()
+    cuda.uninstall()
+
+
+def test_cuda_is_this_device(as_cuda):
+    places = [
+        torch.zeros(2, device="cuda"),
+        torch.zeros(2, device=torch.cuda.current_device()),
+        torch.zeros(2, device="cuda:0"),
+        torch.zeros(2).cuda(),
+        torch.zeros(2).to("cuda"),
+        torch.zeros(2).to(device="cuda", dtype=torch.float64),
+        torch.empty_like(torch.zeros(2), device="cuda"),
+        nn.Linear(2, 2).cuda().weight,
+        nn.Linear(2, 2, device="cuda").weight,
+    ]
+    assert {x.device for x in places} == {as_cuda}
+    assert places[0].type() == "torch.cuda.FloatTensor"
+    assert torch.zeros(2).device.type == "cpu"
+    assert not torch.cuda.is_available()
+
+
+def test_cuda_in_a_backward_pass(as_cuda):
+    class MakesOne(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad + torch.ones(2, device="cuda")
+
+    x = torch.zeros(2, device="cuda", requires_grad=True)
+    MakesOne.apply(x).sum().backward()
+    assert x.grad.tolist() == [2, 2]
+
+
+def test_cuda_streams_and_random_numbers(as_cuda):
+    stream, event = torch.cuda.Stream(), torch.cuda.Event()
+    with torch.cuda.stream(stream):
+        event.record(stream)
+        torch.cuda.current_stream().wait_stream(stream)
+    assert event.query() and stream.query()
+    torch.cuda.manual_seed(3)
+    state = torch.cuda.get_rng_state()
+    first = torch.rand(4, device="cuda").tolist()
+    torch.cuda.set_rng_state(state)
+    assert torch.rand(4, device="cuda").tolist() == first
+    torch.cuda.synchronize()
+
+
+def test_cuda_may_be_the_cpu():
+    cuda.install("cpu")
+    try:
+        assert torch.zeros(1).cuda().device.type == "cpu"
+        assert torch.zeros(1, device="cuda").type() == "torch.cuda.FloatTensor"
+        with pytest.raises(RuntimeError, match="is installed already"):
+            cuda.install()
+    finally:
+        cuda.uninstall()
+
+
+def test_nothing_is_left():
+    names = [name for name in vars(torch.cuda) if not name.startswith("__")]
+    before = {name: getattr(torch.cuda, name) for name in names}
+    of_random, apply = vars(torch.cuda.random).copy(), nn.Module._apply
+    megatron.install()
+    assert torch.cuda.current_device() == 0
+    megatron.uninstall()
+    assert {name: getattr(torch.cuda, name) for name in names} == before
+    assert vars(torch.cuda.random) == of_random
+    assert nn.Module._apply is apply
+    with pytest.raises((RuntimeError, AssertionError), match=r"CUDA|NVIDIA"):
+        torch.zeros(1, device="cuda")
+
+
+def test_parameters_keep_what_is_known_of_them(as_cuda):
+    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+    second.weight = first.weight
+    first.weight.partition_dim = 1
+    model = nn.Sequential(first, nn.Sequential(second)).cuda()
+    assert first.weight.device == as_cuda
+    assert first.weight.partition_dim == 1
+    assert second.weight is first.weight
+    assert first.bias is not second.bias
+    assert len(list(model.parameters())) == 3
+
+
+def test_masks_are_not_read():
+    megatron.install()
+    try:
+        x = torch.arange(6.0).reshape(2, 3).to(torch_xla.device()).requires_grad_()
+        y = x * 2
+        rows, each = torch.tensor([True, False]).to(x.device), x.detach() > 3
+        torch_xla.sync()
+        before = metrics.counter_value("ExecuteComputation")
+        y[rows] = -1
+        y[each] = 0.5
+        y[rows, :] = y[rows, ...] = 7
+        y.sum().backward()
+        assert metrics.counter_value("ExecuteComputation") == before
+        assert y.tolist() == [[7, 7, 7], [6, 0.5, 0.5]]
+        assert x.grad.tolist() == [[0, 0, 0], [2, 0, 0]]
+    finally:
+        megatron.uninstall()
+
+
+def _compiled_by_the_last(steps: int) -> int:
+    model = nn.Linear(3, 3).to(torch_xla.device())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.ones(2, 3, device=torch_xla.device())
+    for step in range(3 + steps):
+        if step == 3:  # the first differ: there are no gradients yet
+            before = metrics.counter_value("UncachedCompile") or 0
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        loss.item()
+    return (metrics.counter_value("UncachedCompile") or 0) - before
+
+
+def test_an_optimizer_ends_a_step():
+    assert _compiled_by_the_last(4) >= 4  # each graph begins with those before it
+    optimizers.install()
+    try:
+        optimizers.install()  # once is enough
+        assert _compiled_by_the_last(4) == 0
+    finally:
+        optimizers.uninstall()
+    assert _compiled_by_the_last(5) >= 1  # as far as they are in the cache by now
