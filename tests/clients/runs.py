@@ -13,6 +13,8 @@ from typing import NamedTuple
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples/clients"
+# Compiling takes most of the time of programs that run a few steps.
+_FAST = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 _LOSS = re.compile(r"^step \d+: loss (\S+)$", re.M)
 
 
@@ -21,13 +23,13 @@ class Ran(NamedTuple):
     output: str
 
 
-def run(example: str, *args: str, ranks: int = 4, timeout_s: float = 240.0) -> Ran:
+def run(example: str, *args: str, ranks: int = 4, timeout_s: float = 280.0) -> Ran:
     """The example's losses, and all that it printed."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += [f"--nproc-per-node={ranks}", str(EXAMPLES / example), *args]
     process = subprocess.Popen(
         command,
-        env={**os.environ, "PJRT_DEVICE": "CPU", "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PJRT_DEVICE": "CPU", "OMP_NUM_THREADS": "1", "XLA_FLAGS": _FAST},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -31,6 +31,7 @@ def test_cuda_is_this_device(as_cuda):
     assert {x.device for x in places} == {as_cuda}
     assert places[0].type() == "torch.cuda.FloatTensor"
     assert torch.zeros(2).device.type == "cpu"
+    assert places[0].is_cuda and not torch.zeros(2).is_cuda
     assert not torch.cuda.is_available()
 
 

@@ -8,8 +8,8 @@ Training stacks name CUDA where they mean the device of the rank: `torch.cuda.cu
 - modules keep the attributes of their parameters, and weights that they share, when they move to
   another device (adapters._modules).
 - a mode of torch.overrides, on the thread that calls `install()`: in a call that makes or moves a
-  tensor "cuda" and numbers of devices are the device, so is `x.cuda()`, and `x.type()` says
-  `torch.cuda.FloatTensor` and the like, as programs compare it.
+  tensor "cuda" and numbers of devices are the device, so is `x.cuda()`; `x.is_cuda` is True there,
+  and `x.type()` says `torch.cuda.FloatTensor` and the like, as programs compare it.
 """
 
 from __future__ import annotations
@@ -148,6 +148,9 @@ def _is_cuda(device: object) -> bool:
     return isinstance(device, str) and device.partition(":")[0] == "cuda"
 
 
+_IS_CUDA = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
+
+
 class _Names(Mode):
     """Puts the device where a call says "cuda"."""
 
@@ -169,6 +172,10 @@ class _Names(Mode):
             text = func(*args)
             kind = self._device.type
             return text.replace("torch." + ("" if kind == "cpu" else f"{kind}."), "torch.cuda.", 1)
+        if func == _IS_CUDA:  # a new object each time it is named
+            return args[0].device.type == self._device.type
+        if func is torch.Tensor.record_stream:
+            return None
         if _is_cuda(named.get("device")):
             named["device"] = self._device
         if func in (torch.Tensor.to, torch.Tensor.type, torch.device):

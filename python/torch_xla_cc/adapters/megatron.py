@@ -8,12 +8,15 @@ Megatron-core runs as it is. What it needs beside torch.distributed:
 - its layers of plain PyTorch have no norm for sequence parallelism (those are in Apex and
   Transformer Engine): `local_block()` gives layers with `Norm`, for GPTModel's
   `transformer_layer_spec`;
+- its router of experts reads a name that only Transformer Engine defines (moe_utils.py:1192 of
+  0.16.1): `install()` defines it as None, as the code around it takes it;
 - kernels that are not there must be switched off in its configuration: `WITHOUT_KERNELS`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from typing import Any
 
 import torch
@@ -33,18 +36,26 @@ WITHOUT_KERNELS = {
 }
 
 
+_TE_GEMM = "te_general_gemm"
+_named: list[Any] = []  # modules that have got that name
 _masks: list[FilledMasks] = []
 
 
 def install(device: torch.device | str | None = None) -> None:
     """Have "cuda" be `device`, as adapters.cuda says; this rank's XLA device if None."""
     cuda.install(device)
+    moe_utils = importlib.import_module("megatron.core.transformer.moe.moe_utils")
+    if not hasattr(moe_utils, _TE_GEMM):
+        setattr(moe_utils, _TE_GEMM, None)
+        _named.append(moe_utils)
     _masks.append(FilledMasks())
     _masks[-1].__enter__()  # type: ignore[no-untyped-call]
 
 
 def uninstall() -> None:
     """Undo install, on the thread that called it."""
+    while _named:
+        delattr(_named.pop(), _TE_GEMM)
     while _masks:
         _masks.pop().__exit__(None, None, None)  # type: ignore[no-untyped-call]
     cuda.uninstall()
