@@ -43,3 +43,20 @@ def test_whole_tiles_are_not_moved():
         lambda: xm.reduce_scatter("sum", y, 1.0, 1, 8), {"reduce-scatter": 1}, target=TARGETS[1]
     )
     assert [row.operands for row in report.rows] == [("f32[16,64,1024]",)]
+
+
+@pytest.mark.parametrize("shape", [(512, 4, 512), (1024, 1, 256), (64, 2, 3, 256)])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_reduce_scatter_of_a_sequence_stays_one(shape, dtype):
+    """As Megatron has them, [sequence, batch, features]: in place, the compiler makes all-reduces."""
+    x = zeros(*shape).to(dtype)
+    torch_xla.sync()
+    report = torch_xla_cc.assert_lowers_to(
+        lambda: xm.reduce_scatter("sum", x * 2, scatter_dim=0), "reduce-scatter", target=TARGETS[1]
+    )
+    (row,) = report.rows
+    assert row.before == ("reduce-scatter",)
+    assert row.results == (
+        f"{row.operands[0][: row.operands[0].index('[')]}"
+        f"[{x.numel() // shape[-1] // 8},{shape[-1]}]",
+    )
