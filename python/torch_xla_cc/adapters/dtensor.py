@@ -1,0 +1,110 @@
+"""DeviceMesh and DTensor of torch.distributed on XLA devices.
+
+In their way in torch 2.9 are:
+
+- For the device type "xla" a DeviceMesh makes no groups, and `distribute_tensor` and
+  `distribute_module` go to torch_xla's SPMD mode, where one process drives all devices. With one
+  device a rank and a backend for it, XLA devices need no way of their own.
+- A tensor subclass is called with functionalization switched off, which XLA tensors live by: views
+  of theirs are an internal error there, and would not be views.
+- There is no `torch.xla`, which a mesh asks for the number of devices, and torch.utils.checkpoint
+  for the random state.
+- Random numbers are those of CUDA's generator.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import FunctionType
+from typing import Any, cast
+
+import torch
+from torch import _C as torch_c
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, _random, distribute_module, distribute_tensor
+
+from torch_xla_cc.adapters import _dtensor_random, _xla_device
+
+# Each compares the device type of a mesh with this constant, and goes another way if it is that.
+_SPECIAL = "xla"
+_NO_DEVICE = "xla in SPMD mode"  # no device type is called that
+
+_FUNCTIONS = [
+    cast("FunctionType", function)
+    for function in (DeviceMesh.__init__, distribute_tensor, distribute_module)
+]
+
+_SUBCLASSES: tuple[type, ...] = (DTensor, AsyncCollectiveTensor)
+
+_lock = threading.Lock()
+_replaced: dict[type, Any] = {}  # their __torch_dispatch__
+
+
+def _rename(before: str, after: str) -> None:
+    for function in _FUNCTIONS:
+        constants = function.__code__.co_consts
+        # In the function itself, and not its name: many modules have imported it by name.
+        function.__code__ = function.__code__.replace(
+            co_consts=tuple(after if constant == before else constant for constant in constants)
+        )
+
+
+def _with_views(dispatch: Any) -> Any:  # noqa: ANN401 (a classmethod)
+    """The same `__torch_dispatch__`, with functionalization as it is outside of it."""
+
+    def __torch_dispatch__(  # noqa: N807
+        cls: type,
+        func: Any,  # noqa: ANN401 (as in torch)
+        types: Any,  # noqa: ANN401
+        args: Any = (),  # noqa: ANN401
+        kwargs: Any = None,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        excluded = torch_c._dispatch_tls_local_exclude_set()
+        if not excluded.has(torch_c.DispatchKey.Functionalize):
+            return dispatch.__func__(cls, func, types, args, kwargs)
+        with torch_c._ForceDispatchKeyGuard(
+            torch_c._dispatch_tls_local_include_set(),
+            excluded.remove(torch_c.DispatchKey.Functionalize),
+        ):
+            return dispatch.__func__(cls, func, types, args, kwargs)
+
+    return classmethod(torch._disable_dynamo(__torch_dispatch__))
+
+
+def install() -> None:
+    """Have meshes of "xla" be like those of other devices, and DTensors hold XLA tensors.
+
+    In the code of DeviceMesh, distribute_tensor and distribute_module of torch.distributed, the
+    constant "xla", which a device type is compared with, becomes one that no device type equals.
+    torch_xla's SPMD mode is then to be called by its own names (torch_xla.distributed.spmd).
+    `__torch_dispatch__` of DTensor and of AsyncCollectiveTensor runs with functionalization on.
+    `torch.xla` is registered as the module of XLA devices, with streams and events that do nothing.
+    DTensor's random operators draw from seeds that depend on the shard.
+    """
+    with _lock:
+        if getattr(torch, "xla", None) is not _xla_device:
+            torch._register_device_module("xla", _xla_device)
+            torch.get_device_module.cache_clear()
+        _random._rng_tracker = _dtensor_random.Tracker()
+        _rename(_SPECIAL, _NO_DEVICE)
+        for subclass in _SUBCLASSES:
+            if subclass not in _replaced:
+                _replaced[subclass] = subclass.__dict__["__torch_dispatch__"]
+                subclass.__torch_dispatch__ = _with_views(_replaced[subclass])  # type: ignore[attr-defined]
+
+
+def uninstall() -> None:
+    """Undo install."""
+    with _lock:
+        _rename(_NO_DEVICE, _SPECIAL)
+        for subclass, dispatch in _replaced.items():
+            subclass.__torch_dispatch__ = dispatch  # type: ignore[attr-defined]
+        _replaced.clear()
+        if isinstance(_random._rng_tracker, _dtensor_random.Tracker):
+            _random._rng_tracker = None
+        if getattr(torch, "xla", None) is _xla_device:
+            del torch.xla
+            del sys.modules["torch.xla"]
+            torch.get_device_module.cache_clear()
