@@ -10,6 +10,7 @@ In their way in torch 2.9 are:
 - There is no `torch.xla`, which a mesh asks for the number of devices, and torch.utils.checkpoint
   for the random state.
 - Random numbers are those of CUDA's generator.
+- Two functions, and the loss of loss_parallel: see _dtensor_functions.py.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from typing import Any, cast
 
 import torch
 from torch import _C as torch_c
-from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch import nn
+from torch.distributed import _functional_collectives as functional
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, _random, distribute_module, distribute_tensor
+from torch.distributed.tensor.parallel.loss import customized_loss_ops
 
-from torch_xla_cc.adapters import _dtensor_random, _xla_device
+from torch_xla_cc.adapters import _dtensor_functions, _dtensor_random, _xla_device
 
 # Each compares the device type of a mesh with this constant, and goes another way if it is that.
 _SPECIAL = "xla"
@@ -36,10 +39,9 @@ _FUNCTIONS = [
     for function in (DeviceMesh.__init__, distribute_tensor, distribute_module)
 ]
 
-_SUBCLASSES: tuple[type, ...] = (DTensor, AsyncCollectiveTensor)
-
 _lock = threading.Lock()
-_replaced: dict[type, Any] = {}  # their __torch_dispatch__
+_dispatch = DTensor.__dict__["__torch_dispatch__"]
+_maybe_wrap_tensor = functional._maybe_wrap_tensor
 
 
 def _rename(before: str, after: str) -> None:
@@ -51,26 +53,27 @@ def _rename(before: str, after: str) -> None:
         )
 
 
-def _with_views(dispatch: Any) -> Any:  # noqa: ANN401 (a classmethod)
-    """The same `__torch_dispatch__`, with functionalization as it is outside of it."""
+@torch._disable_dynamo  # as torch's
+def _dispatch_with_views(
+    cls: type[DTensor],
+    func: Any,  # noqa: ANN401 (as in torch)
+    types: Any,  # noqa: ANN401
+    args: Any = (),  # noqa: ANN401
+    kwargs: Any = None,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
+    """DTensor's `__torch_dispatch__`, with functionalization on."""
+    with torch_c._ForceDispatchKeyGuard(
+        torch_c._dispatch_tls_local_include_set(),
+        torch_c._dispatch_tls_local_exclude_set().remove(torch_c.DispatchKey.Functionalize),
+    ):
+        return _dispatch.__func__(cls, func, types, args, kwargs)
 
-    def __torch_dispatch__(  # noqa: N807
-        cls: type,
-        func: Any,  # noqa: ANN401 (as in torch)
-        types: Any,  # noqa: ANN401
-        args: Any = (),  # noqa: ANN401
-        kwargs: Any = None,  # noqa: ANN401
-    ) -> Any:  # noqa: ANN401
-        excluded = torch_c._dispatch_tls_local_exclude_set()
-        if not excluded.has(torch_c.DispatchKey.Functionalize):
-            return dispatch.__func__(cls, func, types, args, kwargs)
-        with torch_c._ForceDispatchKeyGuard(
-            torch_c._dispatch_tls_local_include_set(),
-            excluded.remove(torch_c.DispatchKey.Functionalize),
-        ):
-            return dispatch.__func__(cls, func, types, args, kwargs)
 
-    return classmethod(torch._disable_dynamo(__torch_dispatch__))
+def _wrap_but_xla(tensor: torch.Tensor) -> torch.Tensor:
+    """The result of a functional collective: AsyncCollectiveTensor, unless nobody needs to wait."""
+    if tensor.device.type == "xla":
+        return functional.wait_tensor(tensor)  # type: ignore[no-any-return]
+    return _maybe_wrap_tensor(tensor)  # type: ignore[no-any-return]
 
 
 def install() -> None:
@@ -79,29 +82,37 @@ def install() -> None:
     In the code of DeviceMesh, distribute_tensor and distribute_module of torch.distributed, the
     constant "xla", which a device type is compared with, becomes one that no device type equals.
     torch_xla's SPMD mode is then to be called by its own names (torch_xla.distributed.spmd).
-    `__torch_dispatch__` of DTensor and of AsyncCollectiveTensor runs with functionalization on.
+    `__torch_dispatch__` of DTensor runs with functionalization on, and functional collectives give
+    XLA tensors, where torch gives an AsyncCollectiveTensor, which is a subclass too.
     `torch.xla` is registered as the module of XLA devices, with streams and events that do nothing.
-    DTensor's random operators draw from seeds that depend on the shard.
+    DTensor's random operators draw from seeds that depend on the shard. torch.nn.functional's
+    layer_norm normalizes what each rank has, and its cross_entropy takes a target that is a tensor;
+    and loss_parallel keeps the total of its weights as a DTensor.
     """
     with _lock:
         if getattr(torch, "xla", None) is not _xla_device:
             torch._register_device_module("xla", _xla_device)
             torch.get_device_module.cache_clear()
         _random._rng_tracker = _dtensor_random.Tracker()
+        for name, (_, ours) in _dtensor_functions.REPLACED.items():
+            setattr(nn.functional, name, ours)
+        for operator, (_, ours) in _dtensor_functions.LOSS_OPERATORS.items():
+            customized_loss_ops[operator] = ours
         _rename(_SPECIAL, _NO_DEVICE)
-        for subclass in _SUBCLASSES:
-            if subclass not in _replaced:
-                _replaced[subclass] = subclass.__dict__["__torch_dispatch__"]
-                subclass.__torch_dispatch__ = _with_views(_replaced[subclass])  # type: ignore[attr-defined]
+        DTensor.__torch_dispatch__ = classmethod(_dispatch_with_views)
+        functional._maybe_wrap_tensor = _wrap_but_xla
 
 
 def uninstall() -> None:
     """Undo install."""
     with _lock:
         _rename(_NO_DEVICE, _SPECIAL)
-        for subclass, dispatch in _replaced.items():
-            subclass.__torch_dispatch__ = dispatch  # type: ignore[attr-defined]
-        _replaced.clear()
+        for name, (theirs, _) in _dtensor_functions.REPLACED.items():
+            setattr(nn.functional, name, theirs)
+        for operator, (theirs, _) in _dtensor_functions.LOSS_OPERATORS.items():
+            customized_loss_ops[operator] = theirs
+        DTensor.__torch_dispatch__ = _dispatch
+        functional._maybe_wrap_tensor = _maybe_wrap_tensor
         if isinstance(_random._rng_tracker, _dtensor_random.Tracker):
             _random._rng_tracker = None
         if getattr(torch, "xla", None) is _xla_device:
