@@ -68,9 +68,9 @@ if run.is_xla:
 
 tp = run.options.tp
 mesh = init_device_mesh(run.device.type, (run.world_size // tp, tp), mesh_dim_names=("dp", "tp"))
-model = Transformer(blocks=2).to(run.device)
+model = Transformer(blocks=1).to(run.device)
 parallelize(model, mesh["tp"])
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 words, following = (x.to(run.device) for x in batch(seed=mesh["dp"].get_local_rank()))
 
 for step in run.steps():
@@ -78,7 +78,8 @@ for step in run.steps():
     with loss_parallel():
         loss = nn.functional.cross_entropy(model(words).flatten(0, 1), following.flatten())
         loss.backward()
-    average(model, mesh.get_group("dp"))
+    if mesh["dp"].size() > 1:
+        average(model, mesh.get_group("dp"))
     optimizer.step()
     run.say(step, loss.full_tensor().item())
 run.end()
