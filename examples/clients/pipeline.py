@@ -13,12 +13,15 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from transformer import Transformer, batch
 
+from torch_xla_cc.adapters import pipelining
+
 
 def cross_entropy(logits: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(logits.flatten(0, 1), words.flatten())
 
 
 run = Run(__doc__, interleaved=0)
+pipelining.install()  # gloo needs it too
 last = run.world_size - 1
 whole = Transformer(blocks=run.world_size)  # the same on all ranks; each keeps its part
 layers: list[nn.Module] = [whole.blocks[run.rank]]
