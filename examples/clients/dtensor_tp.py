@@ -24,9 +24,7 @@ from transformer import Transformer, batch
 
 def parallelize(model: Transformer, mesh: DeviceMesh) -> None:
     """Split the layers of the model; between them each rank has a part of the sequence."""
-    whole_input = PrepareModuleInput(
-        input_layouts=Shard(1), desired_input_layouts=Replicate()
-    )
+    whole_input = PrepareModuleInput(input_layouts=Shard(1), desired_input_layouts=Replicate())
     for block in model.blocks:
         plan = {
             "norm1": SequenceParallel(),

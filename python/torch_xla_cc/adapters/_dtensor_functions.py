@@ -2,9 +2,9 @@
 
 - torch_xla takes layer_norm apart above the place where DTensor sees operators, and reshapes that
   DTensor refuses are among the parts.
-- An operator of a DTensor and an XLA tensor goes to functionalization before DTensor sees it, and is
-  an internal error there. cross_entropy is one, if its target is no DTensor; and so is the backward
-  of loss_parallel, where the total of the weights is none.
+- An operator of a DTensor and an XLA tensor goes to functionalization before DTensor sees it, and
+  is an internal error there. cross_entropy is one, if its target is no DTensor; and so is the
+  backward of loss_parallel, where the total of the weights is none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _cross_entropy = nn.functional.cross_entropy
 
 @functools.wraps(_layer_norm)
 def layer_norm(
-    input: torch.Tensor | DTensor,  # noqa: A002 (as in torch)
+    input: torch.Tensor | DTensor,
     normalized_shape: Sequence[int],
     weight: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
@@ -67,7 +67,7 @@ def _as_dtensor(x: torch.Tensor, like: DTensor, placements: Sequence[Placement])
 
 @functools.wraps(_cross_entropy)
 def cross_entropy(
-    input: torch.Tensor | DTensor,  # noqa: A002 (as in torch)
+    input: torch.Tensor | DTensor,
     target: torch.Tensor,
     weight: torch.Tensor | None = None,
     *args: Any,  # noqa: ANN401 (torch's own)

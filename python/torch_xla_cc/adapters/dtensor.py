@@ -53,7 +53,7 @@ def _rename(before: str, after: str) -> None:
         )
 
 
-@torch._disable_dynamo  # as torch's
+@torch._compile._disable_dynamo  # as torch's
 def _dispatch_with_views(
     cls: type[DTensor],
     func: Any,  # noqa: ANN401 (as in torch)
@@ -71,9 +71,20 @@ def _dispatch_with_views(
 
 def _wrap_but_xla(tensor: torch.Tensor) -> torch.Tensor:
     """The result of a functional collective: AsyncCollectiveTensor, unless nobody needs to wait."""
-    if tensor.device.type == "xla":
-        return functional.wait_tensor(tensor)  # type: ignore[no-any-return]
-    return _maybe_wrap_tensor(tensor)  # type: ignore[no-any-return]
+    wrap = functional.wait_tensor if tensor.device.type == "xla" else _maybe_wrap_tensor
+    wrapped: torch.Tensor = wrap(tensor)
+    return wrapped
+
+
+# Object, name, torch's, ours.
+_REPLACED: list[tuple[Any, str, Any, Any]] = [
+    (DTensor, "__torch_dispatch__", _dispatch, classmethod(_dispatch_with_views)),
+    (functional, "_maybe_wrap_tensor", _maybe_wrap_tensor, _wrap_but_xla),
+    *(
+        (nn.functional, name, theirs, ours)
+        for name, (theirs, ours) in _dtensor_functions.REPLACED.items()
+    ),
+]
 
 
 def install() -> None:
@@ -94,28 +105,24 @@ def install() -> None:
             torch._register_device_module("xla", _xla_device)
             torch.get_device_module.cache_clear()
         _random._rng_tracker = _dtensor_random.Tracker()
-        for name, (_, ours) in _dtensor_functions.REPLACED.items():
-            setattr(nn.functional, name, ours)
+        _rename(_SPECIAL, _NO_DEVICE)
+        for where, name, _, ours in _REPLACED:
+            setattr(where, name, ours)
         for operator, (_, ours) in _dtensor_functions.LOSS_OPERATORS.items():
             customized_loss_ops[operator] = ours
-        _rename(_SPECIAL, _NO_DEVICE)
-        DTensor.__torch_dispatch__ = classmethod(_dispatch_with_views)
-        functional._maybe_wrap_tensor = _wrap_but_xla
 
 
 def uninstall() -> None:
     """Undo install."""
     with _lock:
-        _rename(_NO_DEVICE, _SPECIAL)
-        for name, (theirs, _) in _dtensor_functions.REPLACED.items():
-            setattr(nn.functional, name, theirs)
         for operator, (theirs, _) in _dtensor_functions.LOSS_OPERATORS.items():
             customized_loss_ops[operator] = theirs
-        DTensor.__torch_dispatch__ = _dispatch
-        functional._maybe_wrap_tensor = _maybe_wrap_tensor
+        for where, name, theirs, _ in _REPLACED:
+            setattr(where, name, theirs)
+        _rename(_NO_DEVICE, _SPECIAL)
         if isinstance(_random._rng_tracker, _dtensor_random.Tracker):
             _random._rng_tracker = None
         if getattr(torch, "xla", None) is _xla_device:
-            del torch.xla
+            delattr(torch, "xla")
             del sys.modules["torch.xla"]
             torch.get_device_module.cache_clear()
