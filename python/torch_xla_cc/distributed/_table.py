@@ -41,6 +41,8 @@ def call_table(calls: Sequence[dict[str, Any]] | None = None, width: int = 140) 
 
 def _place(call: dict[str, Any]) -> str:
     path, _, line = call["site"].rpartition(":")
+    if not path:  # no line of Python: torch's own code has called, as that of DDP does
+        return "C++"
     return f"{Path(path).name}:{line}"
 
 

@@ -1,0 +1,124 @@
+"""Functions of torch.nn.functional, for DTensors on XLA devices.
+
+- torch_xla takes layer_norm apart above the place where DTensor sees operators, and reshapes that
+  DTensor refuses are among the parts.
+- An operator of a DTensor and an XLA tensor goes to functionalization before DTensor sees it, and
+  is an internal error there. cross_entropy is one, if its target is no DTensor; and so is the
+  backward of loss_parallel, where the total of the weights is none.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.distributed.tensor._ops._math_ops import _skip_dim, replicate_reduction_dims
+from torch.distributed.tensor.parallel.loss import customized_loss_ops
+
+_layer_norm = nn.functional.layer_norm
+_cross_entropy = nn.functional.cross_entropy
+
+
+@functools.wraps(_layer_norm)
+def layer_norm(
+    input: torch.Tensor | DTensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    shape = list(normalized_shape)
+    if not isinstance(input, DTensor) or input.device_mesh.device_type != "xla":
+        return _layer_norm(input, shape, weight, bias, eps)
+    mesh, first = input.device_mesh, input.ndim - len(shape)
+    placements: list[Placement] = [
+        placement if isinstance(placement, Shard) and placement.dim < first else Replicate()
+        for placement in input.placements
+    ]
+    # Each rank has the gradient of what it normalizes.
+    parts = [Partial() if isinstance(placement, Shard) else Replicate() for placement in placements]
+
+    def local(parameter: torch.Tensor | None) -> torch.Tensor | None:
+        if not isinstance(parameter, DTensor):
+            return parameter
+        return parameter.redistribute(placements=[Replicate()] * mesh.ndim).to_local(
+            grad_placements=parts
+        )
+
+    y = _layer_norm(
+        input.redistribute(placements=placements).to_local(),
+        shape,
+        local(weight),
+        local(bias),
+        eps,
+    )
+    return DTensor.from_local(y, mesh, placements, shape=input.shape, stride=input.stride())
+
+
+def _as_dtensor(x: torch.Tensor, like: DTensor, placements: Sequence[Placement]) -> DTensor:
+    if isinstance(x, DTensor):
+        return x
+    return DTensor.from_local(x, like.device_mesh, placements, run_check=False)
+
+
+@functools.wraps(_cross_entropy)
+def cross_entropy(
+    input: torch.Tensor | DTensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    *args: Any,  # noqa: ANN401 (torch's own)
+    **kwargs: Any,  # noqa: ANN401
+) -> torch.Tensor:
+    if isinstance(input, DTensor) and input.device_mesh.device_type == "xla":
+        # As torch reads a tensor there: what this rank has.
+        classes = 1 if input.ndim >= 2 else 0
+        like_input = _skip_dim(replicate_reduction_dims(input.placements, [classes]), classes)
+        target = _as_dtensor(target, input, like_input)
+        if weight is not None:
+            weight = _as_dtensor(weight, input, [Replicate()] * input.device_mesh.ndim)
+    return _cross_entropy(input, target, weight, *args, **kwargs)
+
+
+# Name in torch.nn.functional: torch's, ours.
+REPLACED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "layer_norm": (_layer_norm, layer_norm),
+    "cross_entropy": (_cross_entropy, cross_entropy),
+}
+
+
+def _forward(handler: Callable[..., Any]) -> Callable[..., Any]:
+    def nll_loss_forward(op: object, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
+        loss, total = handler(op, args, kwargs)
+        return loss, _as_dtensor(total, loss, [Replicate()] * loss.device_mesh.ndim)
+
+    return nll_loss_forward
+
+
+def _backward(handler: Callable[..., Any]) -> Callable[..., Any]:
+    def nll_loss_backward(op: object, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
+        *others, total = args
+        total = total.to_local() if isinstance(total, DTensor) else total
+        return handler(op, (*others, total), kwargs)
+
+    return nll_loss_backward
+
+
+# Operator in torch's table of those of loss_parallel: torch's, ours.
+LOSS_OPERATORS: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    operator: (customized_loss_ops[operator], wrap(customized_loss_ops[operator]))
+    for wrap, operators in {
+        _forward: (
+            torch.ops.aten.nll_loss_forward.default,
+            torch.ops.aten.nll_loss2d_forward.default,
+        ),
+        _backward: (
+            torch.ops.aten.nll_loss_backward.default,
+            torch.ops.aten.nll_loss2d_backward.default,
+        ),
+    }.items()
+    for operator in operators
+}

@@ -1,0 +1,128 @@
+"""DeviceMesh and DTensor of torch.distributed on XLA devices.
+
+In their way in torch 2.9 are:
+
+- For the device type "xla" a DeviceMesh makes no groups, and `distribute_tensor` and
+  `distribute_module` go to torch_xla's SPMD mode, where one process drives all devices. With one
+  device a rank and a backend for it, XLA devices need no way of their own.
+- A tensor subclass is called with functionalization switched off, which XLA tensors live by: views
+  of theirs are an internal error there, and would not be views.
+- There is no `torch.xla`, which a mesh asks for the number of devices, and torch.utils.checkpoint
+  for the random state.
+- Random numbers are those of CUDA's generator.
+- Two functions, and the loss of loss_parallel: see _dtensor_functions.py.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import FunctionType
+from typing import Any, cast
+
+import torch
+from torch import _C as torch_c
+from torch import nn
+from torch.distributed import _functional_collectives as functional
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, _random, distribute_module, distribute_tensor
+from torch.distributed.tensor.parallel.loss import customized_loss_ops
+
+from torch_xla_cc.adapters import _dtensor_functions, _dtensor_random, _xla_device
+
+# Each compares the device type of a mesh with this constant, and goes another way if it is that.
+_SPECIAL = "xla"
+_NO_DEVICE = "xla in SPMD mode"  # no device type is called that
+
+_FUNCTIONS = [
+    cast("FunctionType", function)
+    for function in (DeviceMesh.__init__, distribute_tensor, distribute_module)
+]
+
+_lock = threading.Lock()
+_dispatch = DTensor.__dict__["__torch_dispatch__"]
+_maybe_wrap_tensor = functional._maybe_wrap_tensor
+
+
+def _rename(before: str, after: str) -> None:
+    for function in _FUNCTIONS:
+        constants = function.__code__.co_consts
+        # In the function itself, and not its name: many modules have imported it by name.
+        function.__code__ = function.__code__.replace(
+            co_consts=tuple(after if constant == before else constant for constant in constants)
+        )
+
+
+@torch._compile._disable_dynamo  # as torch's
+def _dispatch_with_views(
+    cls: type[DTensor],
+    func: Any,  # noqa: ANN401 (as in torch)
+    types: Any,  # noqa: ANN401
+    args: Any = (),  # noqa: ANN401
+    kwargs: Any = None,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
+    """DTensor's `__torch_dispatch__`, with functionalization on."""
+    with torch_c._ForceDispatchKeyGuard(
+        torch_c._dispatch_tls_local_include_set(),
+        torch_c._dispatch_tls_local_exclude_set().remove(torch_c.DispatchKey.Functionalize),
+    ):
+        return _dispatch.__func__(cls, func, types, args, kwargs)
+
+
+def _wrap_but_xla(tensor: torch.Tensor) -> torch.Tensor:
+    """The result of a functional collective: AsyncCollectiveTensor, unless nobody needs to wait."""
+    wrap = functional.wait_tensor if tensor.device.type == "xla" else _maybe_wrap_tensor
+    wrapped: torch.Tensor = wrap(tensor)
+    return wrapped
+
+
+# Object, name, torch's, ours.
+_REPLACED: list[tuple[Any, str, Any, Any]] = [
+    (DTensor, "__torch_dispatch__", _dispatch, classmethod(_dispatch_with_views)),
+    (functional, "_maybe_wrap_tensor", _maybe_wrap_tensor, _wrap_but_xla),
+    *(
+        (nn.functional, name, theirs, ours)
+        for name, (theirs, ours) in _dtensor_functions.REPLACED.items()
+    ),
+]
+
+
+def install() -> None:
+    """Have meshes of "xla" be like those of other devices, and DTensors hold XLA tensors.
+
+    In the code of DeviceMesh, distribute_tensor and distribute_module of torch.distributed, the
+    constant "xla", which a device type is compared with, becomes one that no device type equals.
+    torch_xla's SPMD mode is then to be called by its own names (torch_xla.distributed.spmd).
+    `__torch_dispatch__` of DTensor runs with functionalization on, and functional collectives give
+    XLA tensors, where torch gives an AsyncCollectiveTensor, which is a subclass too.
+    `torch.xla` is registered as the module of XLA devices, with streams and events that do nothing.
+    DTensor's random operators draw from seeds that depend on the shard. torch.nn.functional's
+    layer_norm normalizes what each rank has, and its cross_entropy takes a target that is a tensor;
+    and loss_parallel keeps the total of its weights as a DTensor.
+    """
+    with _lock:
+        if getattr(torch, "xla", None) is not _xla_device:
+            torch._register_device_module("xla", _xla_device)
+            torch.get_device_module.cache_clear()
+        _random._rng_tracker = _dtensor_random.Tracker()
+        _rename(_SPECIAL, _NO_DEVICE)
+        for where, name, _, ours in _REPLACED:
+            setattr(where, name, ours)
+        for operator, (_, ours) in _dtensor_functions.LOSS_OPERATORS.items():
+            customized_loss_ops[operator] = ours
+
+
+def uninstall() -> None:
+    """Undo install."""
+    with _lock:
+        for operator, (theirs, _) in _dtensor_functions.LOSS_OPERATORS.items():
+            customized_loss_ops[operator] = theirs
+        for where, name, theirs, _ in _REPLACED:
+            setattr(where, name, theirs)
+        _rename(_NO_DEVICE, _SPECIAL)
+        if isinstance(_random._rng_tracker, _dtensor_random.Tracker):
+            _random._rng_tracker = None
+        if getattr(torch, "xla", None) is _xla_device:
+            delattr(torch, "xla")
+            del sys.modules["torch.xla"]
+            torch.get_device_module.cache_clear()

@@ -1,0 +1,15 @@
+"""Tensor parallelism with DTensor, and DTensor itself on a mesh of XLA devices."""
+
+import runs
+
+
+def test_losses_of_a_2d_mesh_are_those_of_gloo():
+    runs.same_losses("dtensor_tp.py", "--tp=2")
+
+
+def test_losses_of_tensor_parallelism_are_those_of_gloo():
+    runs.same_losses("dtensor_tp.py", steps=10)
+
+
+def test_values():
+    assert "all equal" in runs.run("../../tests/clients/dtensor_values.py").output

@@ -1,0 +1,7 @@
+"""ZeroRedundancyOptimizer."""
+
+import runs
+
+
+def test_losses_are_those_of_gloo():
+    runs.same_losses("zero_optimizer.py")
