@@ -9,16 +9,18 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from torch_xla_cc.adapters._parameters import move
 from torch_xla_cc.distributed import BACKEND
 
 _lock = threading.Lock()
 _VARIABLES = {"USE_TORCH_XLA": "0", "ACCELERATE_TORCH_DEVICE": "xla"}
 _before: dict[str, str | None] = {}
-_swapped = False
+_prepare: Any = None  # Accelerator's prepare_model
 
 
 def install() -> None:
@@ -29,20 +31,21 @@ def install() -> None:
     - `ACCELERATE_TORCH_DEVICE=xla`;
     - accelerate's PartialState, made here: as for CPU processes, which it gives to whatever process
       group exists. If there is none, one of "cpu:gloo,xla:xla_cc" is made;
-    - torch.__future__.set_swap_module_params_on_conversion(True): `Module.to` keeps parameters as
-      the objects that they are, so that an optimizer made before `prepare` has them on the device.
+    - Accelerator.prepare_model, which moves the model to the device: before, its parameters go
+      there in such a way that an optimizer that has them already has them there.
     """
-    global _swapped
+    global _prepare
     with _lock:
         if _before:
             return
         _refuse_late()
         _before.update({name: os.environ.get(name) for name in _VARIABLES})
         os.environ.update(_VARIABLES)
-        _swapped = torch.__future__.get_swap_module_params_on_conversion()
-        torch.__future__.set_swap_module_params_on_conversion(True)
 
-        from accelerate import PartialState  # type: ignore[import-untyped]
+        from accelerate import Accelerator, PartialState  # type: ignore[import-untyped]
+
+        _prepare = Accelerator.prepare_model
+        Accelerator.prepare_model = _prepare_model
 
         if not dist.is_initialized():
             dist.init_process_group(f"cpu:gloo,xla:{BACKEND}")
@@ -59,9 +62,23 @@ def uninstall() -> None:
                     del os.environ[name]
                 else:
                     os.environ[name] = value
-            torch.__future__.set_swap_module_params_on_conversion(_swapped)
             sys.modules["accelerate"].PartialState._reset_state()
+            sys.modules["accelerate"].Accelerator.prepare_model = _prepare
             _before.clear()
+
+
+def _prepare_model(
+    accelerator: Any,  # noqa: ANN401
+    model: torch.nn.Module,
+    device_placement: bool | None = None,
+    *more: Any,  # noqa: ANN401
+    **options: Any,  # noqa: ANN401
+) -> torch.nn.Module:
+    """Accelerator.prepare_model."""
+    if accelerator.device_placement if device_placement is None else device_placement:
+        move(model.parameters(), accelerator.device)
+    prepared: torch.nn.Module = _prepare(accelerator, model, device_placement, *more, **options)
+    return prepared
 
 
 def _refuse_late() -> None:

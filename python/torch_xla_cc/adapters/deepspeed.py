@@ -7,7 +7,6 @@ deepspeed.install()                               # before deepspeed.initialize 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -24,6 +23,7 @@ from deepspeed.runtime.zero import stage3, stage_1_and_2  # type: ignore[import-
 
 import torch_xla_cc.distributed  # noqa: F401 (registers the backend)
 from torch_xla_cc.adapters._deepspeed import FusedAdamBuilder, XlaAccelerator
+from torch_xla_cc.adapters._parameters import move
 
 _lock = threading.Lock()
 _before: list[Any] = []  # deepspeed's accelerator, and what install() replaced, in order
@@ -75,21 +75,8 @@ def _init(
 ) -> None:
     """DeepSpeedEngine.__init__."""
     if not dont_change_device:
-        _move(model.parameters(), torch_xla.device())
+        move(model.parameters(), torch_xla.device())
     _init_engine(engine, args, model, *more, dont_change_device=dont_change_device, **options)
-
-
-def _move(parameters: Iterable[torch.nn.Parameter], device: torch.device) -> None:
-    """Have these be tensors of the device, and stay the objects that they are.
-
-    Module.to makes new ones: a parameter on the host cannot be given data that is elsewhere.
-    """
-    for parameter in parameters:
-        if parameter.device != device:
-            there = torch.nn.Parameter(parameter.detach().to(device), parameter.requires_grad)
-            there.__class__ = parameter.__class__
-            there.__dict__.update(parameter.__dict__)
-            torch.utils.swap_tensors(parameter, there)
 
 
 def _shared_params(engine: Any) -> dict[str, str]:  # noqa: ANN401

@@ -1,0 +1,24 @@
+"""accelerate, with a model of transformers."""
+
+from pathlib import Path
+
+import pytest
+import runs
+
+
+def test_losses_are_those_of_gloo():
+    runs.same_losses("accelerate_gpt2.py")
+
+
+def test_state_is_saved_and_loaded():
+    runs.run(str(Path(__file__).parent / "accelerate_state.py"), ranks=2)
+
+
+def test_an_accelerate_that_has_found_torch_xla_is_refused(monkeypatch):
+    monkeypatch.setenv("USE_TORCH_XLA", "1")
+    import accelerate  # noqa: F401 (it looks now)
+
+    from torch_xla_cc.adapters import accelerate as adapter
+
+    with pytest.raises(RuntimeError, match="Call install\\(\\) before accelerate is imported"):
+        adapter.install()
