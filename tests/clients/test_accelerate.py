@@ -1,5 +1,8 @@
 """accelerate, with a model of transformers."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,15 @@ def test_losses_are_those_of_gloo():
 
 def test_state_is_saved_and_loaded():
     runs.run(str(Path(__file__).parent / "accelerate_state.py"), ranks=2)
+
+
+def test_its_own_way_to_xla_devices_on_threads():
+    program = Path(__file__).parent / "accelerate_threads.py"
+    environment = {**os.environ, "PJRT_DEVICE": "CPU", "USE_TORCH_XLA": "1"}
+    ran = subprocess.run(
+        [sys.executable, program], env=environment, capture_output=True, text=True, timeout=200
+    )
+    assert ran.returncode == 0, ran.stderr[-8_000:]
 
 
 def test_an_accelerate_that_has_found_torch_xla_is_refused(monkeypatch):
