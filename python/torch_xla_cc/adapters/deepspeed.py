@@ -1,0 +1,112 @@
+"""DeepSpeed on XLA devices.
+
+from torch_xla_cc.adapters import deepspeed
+deepspeed.install()                               # before deepspeed.initialize or init_distributed
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+import torch_xla
+from deepspeed import accelerator  # type: ignore[import-untyped]
+from deepspeed.ops.adam import fused_adam  # type: ignore[import-untyped]
+from deepspeed.runtime import utils  # type: ignore[import-untyped]
+from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import (  # type: ignore[import-untyped]
+    TorchCheckpointEngine,
+)
+from deepspeed.runtime.engine import DeepSpeedEngine  # type: ignore[import-untyped]
+from deepspeed.runtime.fp16 import loss_scaler  # type: ignore[import-untyped]
+from deepspeed.runtime.zero import stage3, stage_1_and_2  # type: ignore[import-untyped]
+
+import torch_xla_cc.distributed  # noqa: F401 (registers the backend)
+from torch_xla_cc.adapters._deepspeed import FusedAdamBuilder, XlaAccelerator
+from torch_xla_cc.adapters._parameters import move
+
+_lock = threading.Lock()
+_before: list[Any] = []  # deepspeed's accelerator, and what install() replaced, in order
+
+
+def install() -> None:
+    """Have DeepSpeed run on XLA devices. It sets, in this process:
+
+    - deepspeed's accelerator: `XlaAccelerator`;
+    - the kernel of deepspeed's FusedAdam, which it has chosen for another device at import;
+    - DeepSpeedEngine.__init__, which moves the model to the device: before, its parameters go there
+      in such a way that an optimizer that has them already has them there;
+    - DeepSpeedEngine._get_shared_params, for checkpoints: it takes parameters for one if their
+      `data_ptr()` is, and on XLA devices that is 0 for all;
+    - TorchCheckpointEngine.load: deepspeed says by a function that all tensors go to the host, and
+      torch takes no function for those of XLA devices;
+    - has_inf_or_nan: it calls `amax()`, and torch_xla 2.9 reduces nothing there.
+    """
+    with _lock:
+        if not _before:
+            _before.append(accelerator.get_accelerator())
+            _before.extend(getattr(owner, name) for owner, name, _ in _REPLACED)
+            accelerator.set_accelerator(XlaAccelerator())
+            for owner, name, new in _REPLACED:
+                setattr(owner, name, new)
+
+
+def uninstall() -> None:
+    """Undo install."""
+    with _lock:
+        if _before:
+            accelerator.set_accelerator(_before[0])
+            for (owner, name, _), old in zip(_REPLACED, _before[1:], strict=True):
+                setattr(owner, name, old)
+            _before.clear()
+
+
+_init_engine = DeepSpeedEngine.__init__
+_load = TorchCheckpointEngine.load
+
+
+def _init(
+    engine: Any,  # noqa: ANN401 (an engine of deepspeed)
+    args: Any,  # noqa: ANN401
+    model: torch.nn.Module,
+    *more: Any,  # noqa: ANN401
+    dont_change_device: bool = False,
+    **options: Any,  # noqa: ANN401
+) -> None:
+    """DeepSpeedEngine.__init__."""
+    if not dont_change_device:
+        move(model.parameters(), torch_xla.device())
+    _init_engine(engine, args, model, *more, dont_change_device=dont_change_device, **options)
+
+
+def _shared_params(engine: Any) -> dict[str, str]:  # noqa: ANN401
+    """Of parameters that have several names: each further name, with the first."""
+    first: dict[int, str] = {}
+    names = engine.module.named_parameters(remove_duplicate=False)
+    return {
+        name: first[id(parameter)]
+        for name, parameter in names
+        if first.setdefault(id(parameter), name) != name
+    }
+
+
+def _load_to_host(engine: Any, path: str, map_location: Any = None) -> Any:  # noqa: ANN401
+    """TorchCheckpointEngine.load."""
+    return _load(engine, path, "cpu" if callable(map_location) else map_location)
+
+
+def _has_inf_or_nan(x: torch.Tensor) -> torch.Tensor:
+    """Whether any element is, as a scalar on the device."""
+    return (x._values() if x.is_sparse else x).isfinite().all().logical_not()
+
+
+_REPLACED: list[tuple[Any, str, Any]] = [
+    (fused_adam, "FusedAdamBuilder", FusedAdamBuilder),
+    (DeepSpeedEngine, "__init__", _init),
+    (DeepSpeedEngine, "_get_shared_params", _shared_params),
+    (TorchCheckpointEngine, "load", _load_to_host),
+]
+_REPLACED += [
+    (module, "has_inf_or_nan", _has_inf_or_nan)
+    for module in (utils, loss_scaler, stage_1_and_2, stage3)
+]

@@ -1,0 +1,45 @@
+"""DeepSpeed: ZeRO, its own Adam, checkpoints, and what the adapter changes."""
+
+from pathlib import Path
+
+import pytest
+import runs
+
+PROGRAM = str(Path(__file__).parent / "deepspeed_checkpoints.py")
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_losses_are_those_of_gloo(stage):
+    ran = runs.same_losses("deepspeed_zero.py", f"--stage={stage}")
+    assert ("reduce_scatter_tensor" in ran.output) == (stage == 3)
+
+
+def test_bfloat16_losses_are_those_of_gloo():
+    runs.same_losses("deepspeed_zero.py", "--stage=2", "--bf16=1", rel=0.05)
+
+
+def test_fused_adam_is_that_of_torch():
+    runs.run(PROGRAM, "adam", ranks=2)
+
+
+@pytest.mark.parametrize("stage", [1, 3])
+def test_checkpoints_are_read_again(stage):
+    runs.run(PROGRAM, str(stage), ranks=2)
+
+
+def test_uninstall_undoes_install(monkeypatch):
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    from deepspeed.accelerator import get_accelerator
+
+    from torch_xla_cc.adapters import deepspeed as adapter
+
+    def state():
+        return [get_accelerator(), *(getattr(owner, name) for owner, name, _ in adapter._REPLACED)]
+
+    before = state()
+    adapter.install()
+    adapter.install()
+    assert get_accelerator().device_name() == "xla"
+    assert all(new is not old for new, old in zip(state(), before, strict=True))
+    adapter.uninstall()
+    assert all(new is old for new, old in zip(state(), before, strict=True))
