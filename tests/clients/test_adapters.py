@@ -55,6 +55,7 @@ def test_cuda_streams_and_random_numbers(as_cuda):
     with torch.cuda.stream(stream):
         event.record(stream)
         torch.cuda.current_stream().wait_stream(stream)
+        torch.zeros(1, device="cuda").record_stream(stream)
     assert event.query() and stream.query()
     torch.cuda.manual_seed(3)
     state = torch.cuda.get_rng_state()
@@ -85,6 +86,7 @@ def test_nothing_is_left():
     assert {name: getattr(torch.cuda, name) for name in names} == before
     assert vars(torch.cuda.random) == of_random
     assert nn.Module._apply is apply
+    assert "record_stream" not in vars(torch.Tensor)
     with pytest.raises((RuntimeError, AssertionError), match=r"CUDA|NVIDIA"):
         torch.zeros(1, device="cuda")
 
@@ -93,12 +95,13 @@ def test_parameters_keep_what_is_known_of_them(as_cuda):
     first, second = nn.Linear(2, 2), nn.Linear(2, 2)
     second.weight = first.weight
     first.weight.partition_dim = 1
+    weights = [first.weight, first.bias, second.bias]  # as an optimizer has them
     model = nn.Sequential(first, nn.Sequential(second)).cuda()
     assert first.weight.device == as_cuda
     assert first.weight.partition_dim == 1
     assert second.weight is first.weight
     assert first.bias is not second.bias
-    assert len(list(model.parameters())) == 3
+    assert [id(x) for x in model.parameters()] == [id(x) for x in weights]
 
 
 def test_masks_are_not_read():

@@ -48,7 +48,7 @@ def test_whole_tiles_are_not_moved():
 @pytest.mark.parametrize("shape", [(512, 4, 512), (1024, 1, 256), (64, 2, 3, 256)])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_a_reduce_scatter_of_a_sequence_stays_one(shape, dtype):
-    """As Megatron has them, [sequence, batch, features]: in place, the compiler makes all-reduces."""
+    """As Megatron has them, [sequence, batch, features]: as they are, they become all-reduces."""
     x = zeros(*shape).to(dtype)
     torch_xla.sync()
     report = torch_xla_cc.assert_lowers_to(

@@ -1,21 +1,22 @@
-"""Modules that move to another device keep what is known of their parameters.
+"""Modules that move to another device keep their parameters.
 
 `module.to("xla")` makes new parameters: attributes that a program has set on the old ones (how a
-weight is split, which gradients to sum) are gone, and a weight that two modules share becomes two.
-On CUDA neither happens, and programs do not notice: they train something else.
+weight is split, which gradients to sum) are gone, a weight that two modules share becomes two, and
+an optimizer has the old ones. On CUDA none of that happens, and programs do not notice: they train
+something else.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
+from torch_xla_cc.adapters._parameters import become
+
 _original: Callable[..., Any] | None = None
-_thread = threading.local()
 
 
 def install() -> None:
@@ -38,26 +39,11 @@ def _apply(
     module: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
 ) -> nn.Module:
     assert _original is not None
-    is_outermost = not hasattr(_thread, "moved")
-    if is_outermost:
-        _thread.moved = {}
-    try:
-        before = dict(module._parameters)
-        _original(module, fn, recurse)
-        for name, old in before.items():
-            module._parameters[name] = _known(old, module._parameters[name])
-    finally:
-        if is_outermost:
-            del _thread.moved
+    before = dict(module._parameters)
+    _original(module, fn, recurse)
+    for name, old in before.items():
+        new = module._parameters[name]
+        if old is not None and new is not None and new is not old:
+            become(old, new)
+            module._parameters[name] = old
     return module
-
-
-def _known(old: nn.Parameter | None, new: nn.Parameter | None) -> nn.Parameter | None:
-    """What stands for `old` now, with its attributes."""
-    if old is None or new is None or new is old:
-        return new
-    # The old one is kept as well, or another could get its id.
-    _, moved = _thread.moved.setdefault(id(old), (old, new))
-    if moved is new:
-        vars(new).update({key: value for key, value in vars(old).items() if key not in vars(new)})
-    return moved  # type: ignore[no-any-return]

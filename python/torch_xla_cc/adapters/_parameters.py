@@ -15,6 +15,11 @@ def move(parameters: Iterable[torch.nn.Parameter], device: torch.device) -> None
     for parameter in parameters:
         if parameter.device.type != device.type:
             there = torch.nn.Parameter(parameter.detach().to(device), parameter.requires_grad)
-            there.__class__ = parameter.__class__
-            there.__dict__.update(parameter.__dict__)
-            torch.utils.swap_tensors(parameter, there)
+            become(parameter, there)
+
+
+def become(old: torch.nn.Parameter, new: torch.nn.Parameter) -> None:
+    """Have the old parameter be the new one, and keep its class and attributes."""
+    new.__class__ = old.__class__
+    new.__dict__.update(old.__dict__)
+    torch.utils.swap_tensors(old, new)

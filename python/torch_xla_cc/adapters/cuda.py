@@ -14,64 +14,14 @@ Training stacks name CUDA where they mean the device of the rank: `torch.cuda.cu
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from torch_xla_cc.adapters import _modules
+from torch_xla_cc.adapters import _modules, _xla_device
 from torch_xla_cc.adapters._mode import Mode
-
-
-class Stream:
-    """A stream of a device that orders by data: nothing waits for it."""
-
-    def __init__(self, *_: object, **__: object) -> None:
-        pass
-
-    def wait_stream(self, stream: object) -> None:
-        pass
-
-    def wait_event(self, event: object) -> None:
-        pass
-
-    def record_event(self, event: Any = None) -> Any:  # noqa: ANN401 (any kind of event)
-        return Event() if event is None else event
-
-    def synchronize(self) -> None:
-        pass
-
-    def query(self) -> bool:
-        return True
-
-
-class Event:
-    """An event of such a stream: it has always happened. It does not measure time."""
-
-    def __init__(self, *_: object, **__: object) -> None:
-        pass
-
-    def record(self, stream: object = None) -> None:
-        pass
-
-    def wait(self, stream: object = None) -> None:
-        pass
-
-    def synchronize(self) -> None:
-        pass
-
-    def query(self) -> bool:
-        return True
-
-
-_STREAM = Stream()
-
-
-@contextlib.contextmanager
-def _on_stream(stream: object) -> Iterator[None]:
-    yield
 
 
 class _Generator:
@@ -125,11 +75,11 @@ def _functions(device: torch.device) -> dict[str, Any]:
         "memory_reserved": lambda *_, **__: 0,
         "max_memory_reserved": lambda *_, **__: 0,
         "reset_peak_memory_stats": lambda *_, **__: None,
-        "Stream": Stream,
-        "Event": Event,
-        "stream": _on_stream,
-        "current_stream": lambda *_, **__: _STREAM,
-        "default_stream": lambda *_, **__: _STREAM,
+        "Stream": _xla_device.Stream,
+        "Event": _xla_device.Event,
+        "stream": _xla_device.stream,
+        "current_stream": _xla_device.current_stream,
+        "default_stream": _xla_device.default_stream,
         "default_generators": [generator],
         "get_rng_state": lambda *_, **__: generator.get_state(),
         "set_rng_state": lambda state, *_, **__: generator.set_state(state),
@@ -174,8 +124,6 @@ class _Names(Mode):
             return text.replace("torch." + ("" if kind == "cpu" else f"{kind}."), "torch.cuda.", 1)
         if func == _IS_CUDA:  # a new object each time it is named
             return args[0].device.type == self._device.type
-        if func is torch.Tensor.record_stream:
-            return None
         if _is_cuda(named.get("device")):
             named["device"] = self._device
         if func in (torch.Tensor.to, torch.Tensor.type, torch.device):
@@ -184,8 +132,9 @@ class _Names(Mode):
 
 
 _lock = threading.Lock()
-_before: list[tuple[Any, str, Any]] = []  # what was replaced: module, name, value
+_before: list[tuple[Any, str, Any]] = []  # what was replaced: where, name, value
 _modes: list[_Names] = []
+_INHERITED = object()
 
 
 def install(device: torch.device | str | None = None) -> None:
@@ -205,15 +154,17 @@ def install(device: torch.device | str | None = None) -> None:
             _replace(torch.cuda, name, value)
         for name in ("get_rng_state", "set_rng_state", "manual_seed"):
             _replace(torch.cuda.random, name, functions[name])
+        # Its own one takes streams of torch only, before the mode sees the call.
+        _replace(torch.Tensor, "record_stream", lambda x, stream: None)
         _modules.install()
         mode = _Names(torch.device(device))
         mode.__enter__()  # type: ignore[no-untyped-call]
         _modes.append(mode)
 
 
-def _replace(module: Any, name: str, value: Any) -> None:  # noqa: ANN401 (any function)
-    _before.append((module, name, getattr(module, name)))
-    setattr(module, name, value)
+def _replace(where: Any, name: str, value: Any) -> None:  # noqa: ANN401 (any function)
+    _before.append((where, name, vars(where).get(name, _INHERITED)))
+    setattr(where, name, value)
 
 
 def uninstall() -> None:
@@ -223,4 +174,8 @@ def uninstall() -> None:
             _modes.pop().__exit__(None, None, None)  # type: ignore[no-untyped-call]
             _modules.uninstall()
         while _before:
-            setattr(*_before.pop())
+            where, name, value = _before.pop()
+            if value is _INHERITED:
+                delattr(where, name)
+            else:
+                setattr(where, name, value)
