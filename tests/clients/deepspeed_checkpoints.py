@@ -38,7 +38,7 @@ class Tied(nn.Module):
         return self.last(self.first(x).relu())
 
 
-def make(stage, optimizer=None, **config):
+def make(stage, torch_optimizer=None, **config):
     """An engine. The optimizer is of parameters that deepspeed has yet to move."""
     torch.manual_seed(0)
     model = Tied()
@@ -50,7 +50,8 @@ def make(stage, optimizer=None, **config):
     engine, *_ = deepspeed.initialize(
         model=model,
         model_parameters=model.parameters(),
-        optimizer=optimizer(model.parameters(), lr=1e-2, weight_decay=0.1) if optimizer else None,
+        optimizer=torch_optimizer
+        and torch_optimizer(model.parameters(), lr=1e-2, weight_decay=0.1),
         config={"train_micro_batch_size_per_gpu": 4, "zero_optimization": zero, **config},
     )
     return engine
@@ -73,7 +74,7 @@ def fused_adam(name, reference):
     config = {"type": name, "params": {"lr": 1e-2, "weight_decay": 0.1}}
     if name == "Adam":
         config["params"]["adam_w_mode"] = False
-    engine = make(1, optimizer=None, **{"optimizer": config})
+    engine = make(1, optimizer=config)
     assert type(engine.optimizer.optimizer).__name__ == "FusedAdam"
     torch.testing.assert_close(train(engine, 3), train(make(1, reference), 3), rtol=1e-6, atol=0)
 
