@@ -100,6 +100,21 @@ def random() -> None:
     assert first != second
 
 
+def mixed() -> None:
+    """A DTensor and an XLA tensor: refused, and not something in between. Others are taken."""
+    x = distribute_tensor(torch.ones(4).to(run.device), line, [Shard(0)])
+    same(x * 2, torch.full((4,), 2.0))
+    same(x * torch.tensor(2.0), torch.full((4,), 2.0))
+    two = torch.tensor(2.0, device=run.device)
+    for operation in (lambda: x * two, lambda: two * x, lambda: x.clone().mul_(two)):
+        try:
+            operation()
+        except ValueError as error:
+            assert "DTensor.from_local" in str(error)
+        else:
+            raise AssertionError("a DTensor and a tensor were taken")
+
+
 def taken_out() -> None:
     """uninstall() leaves torch as it was."""
     dtensor.uninstall()
@@ -113,7 +128,7 @@ def taken_out() -> None:
     raise AssertionError("uninstall() has left something")
 
 
-for check in (redistributions, uneven, partial, views, norms, random, taken_out):
+for check in (redistributions, uneven, partial, views, norms, random, mixed, taken_out):
     check()
     if run.rank == 0:
         print(check.__name__, flush=True)

@@ -3,8 +3,8 @@
 - torch_xla takes layer_norm apart above the place where DTensor sees operators, and reshapes that
   DTensor refuses are among the parts.
 - An operator of a DTensor and an XLA tensor goes to functionalization before DTensor sees it, and
-  is an internal error there. cross_entropy is one, if its target is no DTensor; and so is the
-  backward of loss_parallel, where the total of the weights is none.
+  is refused (`_refuse_mixed` in dtensor.py). cross_entropy is one, if its target is no DTensor;
+  and so is the backward of loss_parallel, where the total of the weights is none.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from torch.distributed import _functional_collectives as functional
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, _random, distribute_module, distribute_tensor
 from torch.distributed.tensor.parallel.loss import customized_loss_ops
+from torch.utils._pytree import tree_leaves
 
 from torch_xla_cc.adapters import _dtensor_functions, _dtensor_random, _xla_device
 
@@ -53,6 +54,24 @@ def _rename(before: str, after: str) -> None:
         )
 
 
+def _refuse_mixed(func: object, arguments: object) -> None:
+    """Functionalization comes before DTensor where an argument is an XLA tensor.
+
+    It has unwrapped that argument then, and would wrap the DTensor that is given back: something
+    that is a tensor by its type, and a DTensor inside.
+    """
+    for x in tree_leaves(arguments):
+        if not isinstance(x, torch.Tensor) or isinstance(x, DTensor) or x.device.type != "xla":
+            continue
+        if not torch._is_functional_tensor(x):
+            # (Not a TypeError: of an operator of Python that would lose its message.)
+            raise ValueError(
+                f"{func}: an argument is an XLA tensor of shape {list(x.shape)}, but all must be "
+                "DTensors if one is. Make it one: "
+                "DTensor.from_local(x, mesh, [Replicate()] * mesh.ndim)"
+            )
+
+
 @torch._compile._disable_dynamo  # as torch's
 def _dispatch_with_views(
     cls: type[DTensor],
@@ -62,6 +81,7 @@ def _dispatch_with_views(
     kwargs: Any = None,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401
     """DTensor's `__torch_dispatch__`, with functionalization on."""
+    _refuse_mixed(func, (args, kwargs))
     with torch_c._ForceDispatchKeyGuard(
         torch_c._dispatch_tls_local_include_set(),
         torch_c._dispatch_tls_local_exclude_set().remove(torch_c.DispatchKey.Functionalize),
@@ -93,7 +113,8 @@ def install() -> None:
     In the code of DeviceMesh, distribute_tensor and distribute_module of torch.distributed, the
     constant "xla", which a device type is compared with, becomes one that no device type equals.
     torch_xla's SPMD mode is then to be called by its own names (torch_xla.distributed.spmd).
-    `__torch_dispatch__` of DTensor runs with functionalization on, and functional collectives give
+    `__torch_dispatch__` of DTensor runs with functionalization on, and takes no XLA tensors beside
+    DTensors; functional collectives give
     XLA tensors, where torch gives an AsyncCollectiveTensor, which is a subclass too.
     `torch.xla` is registered as the module of XLA devices, with streams and events that do nothing.
     DTensor's random operators draw from seeds that depend on the shard. torch.nn.functional's
