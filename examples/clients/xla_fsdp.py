@@ -11,6 +11,8 @@ import launched
 import torch
 from torch import nn
 
+OPTIONS = {"reshard": 1, "flatten": 1, "bf16": 0, "checkpoint": 0, "shard_multiple": 1024}
+
 
 def train(rank: int, options: argparse.Namespace) -> list[float]:
     """One rank's losses, which are those of all ranks."""
@@ -25,6 +27,7 @@ def train(rank: int, options: argparse.Namespace) -> list[float]:
             reshard_after_forward=bool(options.reshard),
             flatten_parameters=bool(options.flatten),
             compute_dtype=torch.bfloat16 if options.bf16 else torch.float32,
+            _shard_size_multiple=options.shard_multiple,  # a TPU's tile is 1024 numbers
         )
 
     model = launched.model()
@@ -48,4 +51,4 @@ def train(rank: int, options: argparse.Namespace) -> list[float]:
 
 
 if __name__ == "__main__":
-    launched.main(train, __doc__ or "", reshard=1, flatten=0, bf16=0, checkpoint=0)
+    launched.main(train, __doc__ or "", **OPTIONS)

@@ -4,10 +4,14 @@ Each op, type, kind of reduction and form of groups against oracle.py, as on thr
 and their gradients against jax.shard_map; and what is refused.
 """
 
+import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+import spmd_programs
 import torch
 import torch_xla
 import torch_xla.distributed.spmd as xs
@@ -155,3 +159,30 @@ def test_outside_of_a_region_it_is_refused(world, op):
     for message in messages:
         assert re.search(rf"^(?:{op}|send): operand 0 = f32\[4,4\], .*\(A5\)\. .*docs/spmd.md", message)
     assert after == [[5.0] * 4] * 4
+
+
+@pytest.fixture(scope="module")
+def jax_results(tmp_path_factory):
+    """What JAX gives for the programs, in a process of its own: it has an XLA of its own."""
+    file = tmp_path_factory.mktemp("jax") / "results.npz"
+    subprocess.run(
+        [sys.executable, spmd_programs.__file__, str(file)],
+        env={
+            **os.environ,
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": f"--xla_force_host_platform_device_count={WORLD}",
+        },
+        check=True,
+        capture_output=True,
+        timeout=240,
+    )
+    return np.load(file)
+
+
+@pytest.mark.parametrize("name", spmd_programs.PROGRAMS)
+def test_programs_and_gradients_are_those_of_jax(world, jax_results, name):
+    result, grads = world.run(spmd_programs.in_torch, name, timeout_s=120)
+    np.testing.assert_allclose(result, jax_results[name], rtol=1e-5, atol=1e-5)
+    for i, grad in enumerate(grads):
+        np.testing.assert_allclose(grad, jax_results[f"{name} {i}"], rtol=1e-4, atol=1e-5)
+        assert np.abs(grad).max() > 0.01
