@@ -60,6 +60,12 @@ constexpr Row kTable[] = {
 #undef K
 #undef T
 
+// XLA:CPU's limits that come of ranks which run a program each. Partitions run one.
+constexpr std::string_view kThreads = "ranks on threads";
+bool IsOfThreads(const Row& row) {
+  return std::string_view(row.why).substr(0, kThreads.size()) == kThreads;
+}
+
 std::string_view KindOf(std::string_view device) { return device.substr(0, device.find(':')); }
 
 bool IsMeasured(const std::string& device) {
@@ -81,6 +87,7 @@ const Row* Find(const Query& query, int op, Count count) {
   const std::string& device = query.target.device;
   const std::string_view kind = IsMeasured(device) ? "" : KindOf(device);
   for (const Row& row : kTable) {
+    if (query.target.partitioned && IsOfThreads(row)) continue;
     if (row.op == op && (row.types & Bit(query.type)) && (row.counts & Bit(count)) &&
         (!query.reduce || (row.kinds & Bit(*query.reduce))) && Holds(row, query) &&
         (row.device == kEveryDevice ||

@@ -16,7 +16,7 @@ Value RowByRank(Computation& c, const Rows& rows) {
   const int64_t length = static_cast<int64_t>(rows[0].size());
   std::vector<int64_t> flat;
   for (const auto& row : rows) flat.insert(flat.end(), row.begin(), row.end());
-  const Value rank = c.Convert(c.ReplicaId(), ElementType::kS32);
+  const Value rank = c.Convert(c.Rank(), ElementType::kS32);
   const Value start = c.Binary("multiply", rank, c.Scalar(ElementType::kS32, length));
   return c.DynamicSlice(c.Table(flat), {start}, {length});
 }

@@ -110,14 +110,16 @@ Values Emitter::Cheapest(const std::vector<Candidate>& candidates, const Values&
 
 Values Emitter::Emit(Instruction instruction, const Values& operands) {
   Count(instruction.opcode, instruction.wire_bytes, Bytes(instruction.results));
+  const bool by_channel = instruction.meeting == Meeting::kByChannel;
   Attributes attributes = instruction.attributes;
-  if (instruction.meeting == Meeting::kByChannel) attributes = attributes + PinnedLayout();
-  const bool threads = target_.kind == DeviceKind::kCpu;
+  if (by_channel) attributes = attributes + PinnedLayout();
   // XLA:CPU compiles a program per thread. Only instructions with a channel and global ids meet
-  // across programs; TPU and GPU run one program and are better off without.
-  if (threads && instruction.meeting == Meeting::kByChannel) {
-    attributes = attributes + Channel(channel_) +
-                 Attributes{Message().Int(71, 1), ", use_global_device_ids=true"};
+  // across programs; TPU and GPU run one program and are better off without. A channel is also what
+  // tells XLA that partitions are meant, and not replicas.
+  const bool threads = target_.kind == DeviceKind::kCpu;
+  if (target_.partitioned || (threads && by_channel)) attributes = attributes + Channel(channel_);
+  if (by_channel && (target_.partitioned || threads)) {
+    attributes = attributes + Attributes{Message().Int(71, 1), ", use_global_device_ids=true"};
   }
   if (!target_.RanksAreThreads()) {
     return AddInstruction(*entry_, instruction.opcode, instruction.results, attributes, operands);

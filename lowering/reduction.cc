@@ -167,7 +167,7 @@ Value Neutral(Computation& c, ReduceKind kind, ElementType type) {
 }
 
 Value ByRank(Computation& c, const std::vector<int64_t>& table) {
-  const Value rank = c.Convert(c.ReplicaId(), ElementType::kS32);
+  const Value rank = c.Convert(c.Rank(), ElementType::kS32);
   return c.Reshape(c.DynamicSlice(c.Table(table), {rank}, {1}), {});
 }
 

@@ -51,7 +51,7 @@ struct Reduction {
 // What changes nothing under the instruction of a kind: 0 for a sum, infinity for a minimum.
 hlo::Value Neutral(hlo::Computation& c, ReduceKind kind, hlo::ElementType type);
 
-// A scalar that is looked up by this rank's replica-id in a table with one entry a rank.
+// A scalar that is looked up by this rank's number in a table with one entry a rank.
 hlo::Value ByRank(hlo::Computation& c, const std::vector<int64_t>& table);
 
 }  // namespace xla_cc

@@ -10,6 +10,8 @@ namespace {
 
 constexpr int64_t kLargestWorld = int64_t{1} << 20;
 
+constexpr char kPartitioned[] = "spmd:";
+
 constexpr int64_t kNoTopology = 0;
 constexpr int64_t kBadTopology = -1;
 
@@ -72,13 +74,15 @@ std::string Lower(std::string text) {
 
 }  // namespace
 
-Result<Target> ParseTarget(const std::string& name, int64_t world_size) {
+Result<Target> ParseTarget(const std::string& full_name, int64_t world_size) {
   static const std::map<std::string, DeviceKind> kinds = {
       {"cpu", DeviceKind::kCpu},  {"tpu", DeviceKind::kTpu},  {"gpu", DeviceKind::kGpu},
       {"cuda", DeviceKind::kGpu}, {"rocm", DeviceKind::kGpu}, {"neuron", DeviceKind::kNeuron},
   };
+  const bool partitioned = full_name.rfind(kPartitioned, 0) == 0;
+  const std::string name = partitioned ? full_name.substr(sizeof(kPartitioned) - 1) : full_name;
   if (!IsWellFormed(name)) {
-    return Refuse({"T1", "target", "name", "'" + name + "'",
+    return Refuse({"T1", "target", "name", "'" + full_name + "'",
                    "a device kind, with generation and topology as wanted",
                    "Write for instance 'cpu', 'tpu:v5e:2x4' or 'gpu:h100x8'"});
   }
@@ -86,7 +90,8 @@ Result<Target> ParseTarget(const std::string& name, int64_t world_size) {
   Target target;
   const auto found = kinds.find(kind);
   target.kind = found == kinds.end() ? DeviceKind::kOther : found->second;
-  target.name = name;
+  target.name = full_name;
+  target.partitioned = partitioned;
   // CUDA's GPUs, and others', have one table.
   if (target.kind == DeviceKind::kGpu) kind = "gpu";
   const std::string generation = Lower(Generation(name));

@@ -12,17 +12,21 @@ enum class DeviceKind { kCpu, kTpu, kGpu, kNeuron, kOther };
 
 struct Target {
   DeviceKind kind = DeviceKind::kCpu;
-  std::string name = "cpu";    // cpu, tpu:v5e, tpu:v5e:2x4, gpu:h100x8, ...
+  std::string name = "cpu";    // cpu, tpu:v5e, tpu:v5e:2x4, gpu:h100x8, spmd:tpu:v5e:2x4, ...
   std::string device = "cpu";  // the kind and the generation of it: cpu, tpu, tpu:v5e, gpu:h100
   int64_t world_size = 1;
+  // Ranks are the partitions of one program (torch_xla's SPMD mode), in a region that is sharded by
+  // hand, and not its replicas.
+  bool partitioned = false;
 
   // Ranks that are threads of one process, each compiling its own program: XLA:CPU. There ranks
   // meet by channel and order has to be made (docs/spec.md, "Ordering").
-  bool RanksAreThreads() const { return kind == DeviceKind::kCpu && world_size > 1; }
+  bool RanksAreThreads() const { return kind == DeviceKind::kCpu && world_size > 1 && !partitioned; }
   std::string ToString() const { return name + "/" + std::to_string(world_size); }
 };
 
 // Reads "cpu", "tpu:v5e:2x4", "gpu:h100x8"; a topology gives the world size when none is given (0).
+// With "spmd:" before it, ranks are partitions.
 Result<Target> ParseTarget(const std::string& name, int64_t world_size);
 
 }  // namespace xla_cc

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <map>
 
 #include "torch_xla_cc/arguments.h"
@@ -28,10 +29,16 @@ std::optional<Target>& ThreadTargetSlot() {
   return target;
 }
 
-// Written under the interpreter lock.
-std::optional<Target>& RunningTargetSlot() {
-  static std::optional<Target> target;
-  return target;
+// torch_xla's SPMD mode, which a program enters when it has begun: by xr.use_spmd().
+bool IsSpmd() {
+  const char* value = std::getenv("XLA_USE_SPMD");
+  return value != nullptr && *value != '\0';
+}
+
+// Written under the interpreter lock. One for each mode.
+std::optional<Target>& RunningTargetSlot(bool spmd) {
+  static std::optional<Target> targets[2];
+  return targets[spmd ? 1 : 0];
 }
 
 std::optional<Rule>& ForcedRuleSlot() {
@@ -99,6 +106,20 @@ std::vector<py::object> CallComputation(const Plan& plan, const std::vector<py::
   return results;
 }
 
+// Outside of a region that is sharded by hand, XLA would take the instruction for one of whole
+// tensors, or end the process.
+void RequireManual(const std::string& op, const std::vector<py::handle>& tensors,
+                   const std::vector<hlo::Shape>& operands) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (Python().is_manual(tensors[i]).cast<bool>()) continue;
+    throw BadValue(Refuse({"A5", op, "operand " + std::to_string(i), operands[i].ToString(),
+                           "made of what torch_xla.distributed.spmd.enable_manual_sharding has "
+                           "returned, since this program is in SPMD mode",
+                           "Call it in a region that is sharded by hand: see docs/spmd.md"})
+                       .message());
+  }
+}
+
 }  // namespace
 
 void SetPythonFunctions(PythonFunctions functions) {
@@ -107,19 +128,22 @@ void SetPythonFunctions(PythonFunctions functions) {
 
 const Target& CurrentTarget() {
   if (ThreadTargetSlot()) return *ThreadTargetSlot();
-  if (!RunningTargetSlot()) {
+  std::optional<Target>& running = RunningTargetSlot(IsSpmd());
+  if (!running) {
     const auto [name, world_size] =
         Python().running_target().cast<std::pair<std::string, int64_t>>();
     Result<Target> target = ParseTarget(name, world_size);
     if (!target.ok()) throw BadValue(target.status().message());
-    RunningTargetSlot() = target.value();
+    running = target.value();
   }
-  return *RunningTargetSlot();
+  return *running;
 }
 
 void SetThreadTarget(std::optional<Target> target) { ThreadTargetSlot() = std::move(target); }
 std::optional<Target> ThreadTarget() { return ThreadTargetSlot(); }
-void SetRunningTarget(std::optional<Target> target) { RunningTargetSlot() = std::move(target); }
+void ForgetRunningTarget() {
+  for (const bool spmd : {false, true}) RunningTargetSlot(spmd).reset();
+}
 void SetForcedRule(std::optional<Rule> rule) { ForcedRuleSlot() = rule; }
 
 void CountFallback(const std::string& op) {
@@ -201,6 +225,7 @@ std::vector<py::object> Attach(const Collective& collective,
     rank = device.index();
   }
   const PlanPtr plan = PlanFor(collective, operands);
+  if (plan->target.partitioned) RequireManual(op, tensors, operands);
   if (plan->lowered.rule == Rule::kFallback) OnFallback(*plan, operands, CurrentSite());
   const bool threads = plan->target.RanksAreThreads() && !ThreadTargetSlot();
   if (threads || recording) {

@@ -21,6 +21,7 @@ struct PythonFunctions {
   py::object first_token;              // of torch_xla_cc._runtime
   py::object increment_counter;        // of torch_xla._XLAC
   py::object fallback_warning;         // torch_xla_cc.FallbackWarning
+  py::object is_manual;                // of torch_xla_cc._partitions
 };
 void SetPythonFunctions(PythonFunctions functions);
 
@@ -42,7 +43,7 @@ std::vector<at::Tensor> AttachTensors(const Collective& collective,
 const Target& CurrentTarget();
 void SetThreadTarget(std::optional<Target> target);
 std::optional<Target> ThreadTarget();
-void SetRunningTarget(std::optional<Target> target);
+void ForgetRunningTarget();
 
 // The rule that lowerings on this thread take whatever the table says, for measuring.
 void SetForcedRule(std::optional<Rule> rule);

@@ -1,8 +1,17 @@
 #include "lowering/hlo/builder.h"
 
+#include <algorithm>
 #include <limits>
 
 namespace xla_cc::hlo {
+namespace {
+
+// OpSharding.Type
+constexpr int64_t kTuple = 2;
+constexpr int64_t kManual = 4;
+
+}  // namespace
+
 ResultType ResultType::Token() {
   ResultType type;
   type.proto_.Int(2, 17);
@@ -17,6 +26,7 @@ ResultType ResultType::Tuple(const std::vector<ResultType>& elements) {
   for (size_t i = 0; i < elements.size(); ++i) {
     type.proto_.Sub(4, elements[i].proto_);
     type.text_ += (i > 0 ? ", " : "") + elements[i].text_;
+    type.elements_ += std::max<int64_t>(elements[i].elements_, 1);
   }
   type.text_ += ")";
   return type;
@@ -24,6 +34,14 @@ ResultType ResultType::Tuple(const std::vector<ResultType>& elements) {
 
 ResultType ResultType::TupleOf(const std::vector<Shape>& shapes) {
   return Tuple(std::vector<ResultType>(shapes.begin(), shapes.end()));
+}
+
+Message ResultType::ManualSharding() const {
+  const Message manual = Message().Int(1, kManual);
+  if (elements_ == 0) return manual;
+  Message tuple = Message().Int(1, kTuple);
+  for (int64_t i = 0; i < elements_; ++i) tuple.Sub(5, manual);
+  return tuple;
 }
 
 Attributes operator+(Attributes a, const Attributes& b) {
@@ -58,13 +76,15 @@ int64_t Computation::Add(const std::string& opcode, const ResultType& type,
   Message proto = attributes.proto;
   proto.Bytes(1, name).Bytes(2, opcode).Sub(3, type.proto()).Sub(7, metadata).Int(35, id);
   proto.Packed(36, operands);
+  const bool manual = rank_ == RankIs::kPartition;
+  if (manual) proto.Sub(40, type.ManualSharding());
   instructions_.Sub(2, proto);
 
   text_ += "  %" + name + " = " + type.text() + " " + opcode + "(";
   for (size_t i = 0; i < operands.size(); ++i) {
     text_ += (i > 0 ? ", %" : "%") + module_->names_.at(operands[i]);
   }
-  text_ += ")" + attributes.text + "\n";
+  text_ += ")" + attributes.text + (manual ? ", sharding={manual}\n" : "\n");
   module_->names_[id] = name;
   root_id_ = id;
   root_type_ = type;
@@ -207,9 +227,9 @@ Value Computation::Reduce(const Value& x, const Value& init, int64_t dim, const 
   return {Add("reduce", shape, {x.id, init.id}, Dimensions({dim}) + Calls(reducer)), shape};
 }
 
-Value Computation::ReplicaId() {
+Value Computation::Rank() {
   const Shape shape{ElementType::kU32, {}};
-  return {Add("replica-id", shape, {}), shape};
+  return {Add(rank_ == RankIs::kPartition ? "partition-id" : "replica-id", shape, {}), shape};
 }
 
 Value Computation::Constant(const Shape& shape, const Message& literal, const std::string& text) {

@@ -37,6 +37,9 @@ struct Callee {
   std::string name;
 };
 
+// What tells an instance of the program which rank it is.
+enum class RankIs { kReplica, kPartition };
+
 class Module;
 
 // What an instruction returns: an array, a tuple of arrays, a token, or a mixture (send, recv).
@@ -49,11 +52,14 @@ class ResultType {
   static ResultType TupleOf(const std::vector<Shape>& shapes);
   const Message& proto() const { return proto_; }
   const std::string& text() const { return text_; }
+  // OpSharding: each partition has a value of its own.
+  Message ManualSharding() const;
 
  private:
   ResultType() = default;
   Message proto_;
   std::string text_;
+  int64_t elements_ = 0;  // of a tuple: those that are no tuples, however deep; else 0
 };
 
 // The attributes of one instruction, as proto fields and as text.
@@ -92,7 +98,7 @@ class Computation {
   Value DynamicUpdateSlice(const Value& x, const Value& update, const Values& starts);
   // Reduces one dimension with a reducer made by Module::Reducer.
   Value Reduce(const Value& x, const Value& init, int64_t dim, const Callee& reducer);
-  Value ReplicaId();
+  Value Rank();  // u32[]
   // A scalar, or a one-dimensional table of 32 bit numbers.
   Value Scalar(ElementType type, double value);
   // The largest value of a type, or the least; infinite for floats.
@@ -107,11 +113,13 @@ class Computation {
 
  private:
   friend class Module;
-  Computation(Module* module, std::string name) : module_(module), name_(std::move(name)) {}
+  Computation(Module* module, std::string name, RankIs rank)
+      : module_(module), name_(std::move(name)), rank_(rank) {}
   Value Constant(const Shape& shape, const Message& literal, const std::string& text);
 
   Module* module_;
   std::string name_;
+  RankIs rank_;
   std::vector<Shape> parameters_;
   ResultType root_type_ = ResultType::Token();
   int64_t root_id_ = 0;
@@ -123,8 +131,11 @@ class Module {
  public:
   explicit Module(Metadata metadata) : metadata_(std::move(metadata)) {}
 
-  // Computations are finished in the order in which they may be called: callees first.
-  Computation Begin(const std::string& name) { return Computation(this, name); }
+  // Computations are finished in the order in which they may be called: callees first. If a rank
+  // is a partition, every instruction says that it is sharded by hand: XLA is not to partition it.
+  Computation Begin(const std::string& name, RankIs rank = RankIs::kReplica) {
+    return Computation(this, name, rank);
+  }
   Callee Finish(const Computation& computation);
   // (a, b) -> opcode(a, b) over scalars.
   Callee Reducer(const std::string& opcode, ElementType type);

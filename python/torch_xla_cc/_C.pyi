@@ -53,6 +53,7 @@ def set_python_functions(
     first_token: Callable[[int], torch.Tensor],
     increment_counter: Callable[[str, int], None],
     fallback_warning: type[Warning],
+    is_manual: Callable[[torch.Tensor], bool],
 ) -> None: ...
 def set_forced_rule(name: str | None) -> None: ...
 def choose(

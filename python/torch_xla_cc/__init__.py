@@ -29,7 +29,7 @@ except ImportError as error:
         "it with `make build` or `pip install -e .`"
     ) from error
 
-from torch_xla_cc import _policy, _runtime, capabilities, functions, regions, xla_model
+from torch_xla_cc import _partitions, _policy, _runtime, capabilities, functions, regions, xla_model
 from torch_xla_cc._C import (
     CollectiveMismatchError,
     CollectiveTimeoutError,
@@ -57,6 +57,7 @@ _C.set_python_functions(
     _runtime.first_token,
     _runtime.XLAC._xla_increment_counter,
     FallbackWarning,
+    _partitions.is_manual,
 )
 _C.set_fallback(_policy.from_environment())
 

@@ -16,7 +16,7 @@ from torch_xla import runtime
 from torch_xla._internal import pjrt
 from torch_xla.core import xla_model as stock
 
-from torch_xla_cc import _C, _bridge, _channels, _door, _thread_worlds
+from torch_xla_cc import _C, _bridge, _channels, _checkpoints, _door, _thread_worlds
 from torch_xla_cc._mailboxes import mailboxes
 from torch_xla_cc._runtime import XLAC
 from torch_xla_cc._show import show
@@ -122,7 +122,11 @@ def _world(nprocs: int, timeout_s: float) -> Iterator[None]:
     _C.board_clear()
     _door.open_door()
     try:
-        with _thread_worlds.thread_worlds(nprocs), _bridge.compiles_on_threads(nprocs):
+        with (
+            _thread_worlds.thread_worlds(nprocs),
+            _bridge.compiles_on_threads(nprocs),
+            _checkpoints.checkpoints_on_threads(),
+        ):
             yield
     finally:
         _door.close_door()

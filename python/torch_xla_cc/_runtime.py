@@ -23,6 +23,8 @@ def world_size() -> int:
 def running_target() -> tuple[str, int]:
     """The target of lowerings on the running device; called by the extension on first use."""
     kind = runtime.device_type() or "cpu"
+    if runtime.is_spmd():
+        return f"spmd:{kind.lower()}", int(runtime.global_runtime_device_count())
     ranks = world_size()
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if kind == "CPU" and ranks == 1 and processes > 1:

@@ -25,10 +25,18 @@ class Ran(NamedTuple):
 
 def run(example: str, *args: str, ranks: int = 4, timeout_s: float = 280.0) -> Ran:
     """The example's losses, and all that it printed."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += [f"--nproc-per-node={ranks}", str(EXAMPLES / example), *args]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    return _run([*torchrun, str(EXAMPLES / example), *args], timeout_s)
+
+
+def run_launched(example: str, *args: str, timeout_s: float = 280.0) -> Ran:
+    """The same of an example whose ranks are threads."""
+    return _run([str(EXAMPLES / example), *args], timeout_s)
+
+
+def _run(arguments: list[str], timeout_s: float) -> Ran:
     process = subprocess.Popen(
-        command,
+        [sys.executable, *arguments],
         env={**os.environ, "PJRT_DEVICE": "CPU", "OMP_NUM_THREADS": "1", "XLA_FLAGS": _FAST},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

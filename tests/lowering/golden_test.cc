@@ -26,6 +26,8 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.target; }
 constexpr char kTpu[] = "tpu:v5e:2x4";
 constexpr char kGpu[] = "gpu:h100x8";
 constexpr char kCpu[] = "cpu:4";
+constexpr char kSpmd[] = "spmd:tpu:v5e:2x2";
+constexpr char kSpmdCpu[] = "spmd:cpu:4";
 
 std::vector<Case> Cases() {
   const std::vector<Shape> one = {F32({8, 4})};
@@ -58,6 +60,17 @@ std::vector<Case> Cases() {
       {"collective_broadcast_cpu", kCpu, CollectiveBroadcast{3, {}}, one},
       {"send_cpu", kCpu, Send{5, ring4}, one},
       {"recv_cpu", kCpu, Recv{5, ring4}, one},
+      // Each op between partitions: by channel and partition id.
+      {"all_gather_spmd", kSpmd, AllGather{}, one},
+      {"all_reduce_spmd", kSpmd, AllReduce{}, one},
+      {"reduce_scatter_spmd", kSpmd, ReduceScatter{}, one},
+      {"collective_permute_spmd", kSpmd, CollectivePermute{ring4}, one},
+      {"all_to_all_spmd", kSpmd, AllToAll{}, one},
+      {"collective_broadcast_spmd", kSpmd, CollectiveBroadcast{3, {}}, one},
+      {"collective_permute_spmd_cpu", kSpmdCpu, CollectivePermute{ring4}, one},
+      {"all_to_all_spmd_cpu", kSpmdCpu, AllToAll{}, one},
+      {"uneven_all_to_all_spmd_cpu", kSpmdCpu, UnevenAllToAll{ExchangeOf(Groups(), 4, 8), {}}, one},
+      {"all_reduce_list_spmd", kSpmd, AllReduce{}, list},
       // One rank, which has nobody to meet.
       {"all_gather_cpu_alone", "cpu:1", AllGather{}, one},
       // Decompositions elsewhere.

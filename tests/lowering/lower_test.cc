@@ -93,6 +93,14 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"SendGpu", Send{1, kOnePair}, kOne, kGpu, kNative, "send"},
         Case{"RecvCpu", Recv{1, kOnePair}, kOne, kCpu, kFallback, "all-gather"},
         Case{"RecvTpu", Recv{1, kOnePair}, kOne, kTpu, kFallback, "collective-permute"},
+        // What ranks on threads lack, and partitions do not.
+        Case{"PermuteSpmdCpu", CollectivePermute{kOnePair}, kOne, "spmd:cpu:8", kNative,
+             "collective-permute"},
+        Case{"ExchangeSpmdCpu", AllToAll{}, kOne, "spmd:cpu:8", kNative, "all-to-all"},
+        Case{"BroadcastSpmdCpu", CollectiveBroadcast{}, kOne, "spmd:cpu:8", kFallback,
+             "all-reduce"},
+        Case{"RecvSpmdTpu", Recv{1, kOnePair}, kOne, "spmd:tpu:v5e:2x4", kFallback,
+             "collective-permute"},
         Case{"RecvGpu", Recv{1, kOnePair}, kOne, kGpu, kNative, "recv"}),
     [](const auto& info) { return info.param.name; });
 

@@ -58,6 +58,13 @@ void ExpectWellFormed(const ReadModule& module) {
   EXPECT_EQ(module.entry_shape, entry.program_shape);
 }
 
+// Arrays and tokens of a tuple, however deep; none of what is no tuple.
+size_t Leaves(const WireReader& shape) {
+  size_t leaves = 0;
+  for (const WireReader& element : shape.Subs(4)) leaves += std::max<size_t>(Leaves(element), 1);
+  return leaves;
+}
+
 // Collectives that XLA:CPU lets meet by channel across separately compiled programs.
 bool MeetsByChannel(const std::string& opcode) {
   return opcode == "all-gather" || opcode == "all-reduce" || opcode == "reduce-scatter";
@@ -72,7 +79,14 @@ void ExpectChannels(const ReadModule& module, const Target& target) {
     const std::string& opcode = instruction.opcode;
     const bool meets = MeetsByChannel(opcode);
     EXPECT_EQ(instruction.pinned_layout, meets) << opcode;
-    if (target.kind == DeviceKind::kCpu) {
+    if (target.partitioned) {
+      // Without a channel, XLA would take the numbers in groups and pairs for those of replicas.
+      const bool collective = meets || instruction.proto.Has(87) || opcode == "collective-permute";
+      EXPECT_EQ(instruction.channel != 0, collective || IsTransfer(opcode)) << opcode;
+      EXPECT_EQ(instruction.global_ids, meets) << opcode;
+      EXPECT_NE(opcode, "replica-id");
+      EXPECT_NE(opcode, "call");
+    } else if (target.kind == DeviceKind::kCpu) {
       // A channel that XLA:CPU would take for a partition's, or opcodes that it has not.
       EXPECT_TRUE(meets || !instruction.proto.Has(87)) << opcode;
       EXPECT_FALSE(opcode == "collective-permute" || IsTransfer(opcode)) << opcode;
@@ -84,6 +98,25 @@ void ExpectChannels(const ReadModule& module, const Target& target) {
       EXPECT_EQ(instruction.channel != 0, IsTransfer(opcode)) << opcode;
       EXPECT_FALSE(instruction.global_ids) << opcode;
       EXPECT_NE(opcode, "call");
+    }
+  }
+}
+
+// XLA partitions what does not say that it is sharded by hand. Functions of scalars say nothing.
+void ExpectShardings(const ReadModule& module, const Target& target) {
+  constexpr int64_t kTuple = 2;
+  constexpr int64_t kManual = 4;
+  for (const ReadComputation& computation : module.computations) {
+    const bool manual = target.partitioned && &computation == &module.computations.back();
+    for (const ReadInstruction& instruction : computation.instructions) {
+      ASSERT_EQ(instruction.proto.Has(40), manual) << instruction.name;
+      if (!manual) continue;
+      const WireReader sharding = instruction.proto.Sub(40);
+      const size_t elements = Leaves(instruction.proto.Sub(3));
+      EXPECT_EQ(sharding.Int(1), elements == 0 ? kManual : kTuple) << instruction.name;
+      const auto parts = sharding.Subs(5);
+      EXPECT_EQ(parts.size(), elements) << instruction.name;
+      for (const WireReader& part : parts) EXPECT_EQ(part.Int(1), kManual);
     }
   }
 }
@@ -133,6 +166,7 @@ TEST_P(Modules, KeepTheRules) {
       const ReadModule module(lowered.value().bytes);
       ExpectWellFormed(module);
       ExpectChannels(module, target);
+      ExpectShardings(module, target);
       if (target.RanksAreThreads()) ExpectChain(module);
       EXPECT_EQ(lowered.value().takes_token, target.RanksAreThreads());
       if (testing::Test::HasFailure()) FAIL() << lowered.value().text;
@@ -167,7 +201,8 @@ TEST_P(Modules, TextAndBytesAgree) {
 
 INSTANTIATE_TEST_SUITE_P(Targets, Modules,
                          testing::Values("cpu:4", "cpu:1", "tpu:v5e:2x4", "gpu:h100x8",
-                                         "neuron:trn:8", "other:8"),
+                                         "neuron:trn:8", "other:8", "spmd:cpu:4",
+                                         "spmd:tpu:v5e:2x2", "spmd:gpu:h100x8"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), ':', '_');

@@ -28,6 +28,16 @@ TEST_P(Names, AreRead) {
             std::string(named.name) + "/" + std::to_string(named.world_size));
   EXPECT_EQ(target.value().RanksAreThreads(),
             named.kind == DeviceKind::kCpu && named.world_size > 1);
+  EXPECT_FALSE(target.value().partitioned);
+
+  const Result<Target> partitions = ParseTarget("spmd:" + std::string(named.name), named.given);
+  ASSERT_TRUE(partitions.ok()) << partitions.status().message();
+  EXPECT_EQ(partitions.value().kind, named.kind);
+  EXPECT_EQ(partitions.value().world_size, named.world_size);
+  EXPECT_EQ(partitions.value().name, "spmd:" + std::string(named.name));
+  EXPECT_EQ(partitions.value().device, target.value().device);
+  EXPECT_TRUE(partitions.value().partitioned);
+  EXPECT_FALSE(partitions.value().RanksAreThreads());
 }
 
 INSTANTIATE_TEST_SUITE_P(

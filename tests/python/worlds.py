@@ -24,6 +24,9 @@ A test that needs a process of its own, or an environment (XLA_FLAGS), makes a W
 
     with worlds.World(4, env={"XLA_FLAGS": f"--xla_dump_to={folder}"}) as world:
         world.run(gather, 2)
+
+`partitions(world_size)` is such a World for a function that is not of a rank, in torch_xla's SPMD
+mode: it is called once, and `run` returns its result.
 """
 
 from __future__ import annotations
@@ -187,6 +190,12 @@ class World:
         return f"the worker of {self.world_size} ranks {what}; the end of its output:\n{tail}"
 
 
+def partitions(world_size: int, env: dict[str, str] | None = None) -> World:
+    """A process with so many devices in torch_xla's SPMD mode."""
+    spmd = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(world_size), "XLA_USE_SPMD": "1"}
+    return World(world_size, {**spmd, **(env or {})})
+
+
 _MOST_KEPT = 3  # of 1 to 2 GB each, in each pytest process
 _worlds: dict[int, World] = {}  # the one used last is last
 
@@ -230,11 +239,16 @@ def close_all() -> None:
 
 def _answer(world_size: int, request: bytes) -> tuple[bytes, bool]:
     """The pickled ((exception, traceback) or None, results), and whether all went well."""
+    from torch_xla import runtime
+
     import torch_xla_cc
 
     try:
         fn, args, timeout_s = pickle.loads(request)
-        results = torch_xla_cc.launch(fn, args, world_size, timeout_s=timeout_s)
+        if runtime.is_spmd():
+            results = fn(*args)
+        else:
+            results = torch_xla_cc.launch(fn, args, world_size, timeout_s=timeout_s)
         return _dumps((None, results)), True
     except BaseException as error:
         where = traceback.format_exc()

@@ -40,7 +40,8 @@ def compile_hlo(
 ) -> CompiledProgram:
     """Compile a serialized HloModuleProto for `target`: "tpu:v5e:2x4", "gpu:h100x8".
 
-    One partition, and `replicas` replicas: as many as the target has devices if None.
+    One partition, and `replicas` replicas: as many as the target has devices if None. With "spmd:"
+    before the target's name they are partitions, of one replica.
     Raises ValueError for a target that does not exist, CompilerError for a program that the
     compiler refuses, CompilerCrashed, CompilerTimeout and CompilerMissing as they say.
     """
@@ -64,7 +65,7 @@ def compile_many(
     if not 1 <= replicas <= where.devices:
         raise ValueError(f"replicas={replicas}: {target!r} has 1 to {where.devices}, one a device")
     library = find_library(where)
-    options = compile_options(replicas)
+    options = compile_options(replicas, where.partitioned)
     results: list[CompiledProgram | CompilerError] = []
     while pending := modules[len(results) :]:
         run = _run_child(where, library, options, pending, timeout_s)

@@ -8,6 +8,7 @@ _TYPES = _hlo_pb.load("""
 message CompileOptionsProto { ExecutableBuildOptionsProto executable_build_options = 3; }
 message ExecutableBuildOptionsProto {
   int64 device_ordinal = 1; int64 num_replicas = 4; int64 num_partitions = 5;
+  bool use_spmd_partitioning = 6;
   DeviceAssignmentProto device_assignment = 9;
 }
 message DeviceAssignmentProto {
@@ -18,17 +19,24 @@ message ComputationDevice { repeated int64 replica_device_ids = 1; }
 """)
 
 
-def compile_options(replicas: int) -> bytes:
-    """A serialized CompileOptionsProto: one partition, replica i on device i as in torch_xla."""
+def compile_options(ranks: int, partitioned: bool = False) -> bytes:
+    """A serialized CompileOptionsProto: rank i on device i, as in torch_xla.
+
+    Ranks are replicas of one partition, or the partitions of one replica.
+    """
+    replicas, partitions = (1, ranks) if partitioned else (ranks, 1)
     options = _TYPES["CompileOptionsProto"]()
     build = options.executable_build_options
     build.device_ordinal = -1  # not set
     build.num_replicas = replicas
-    build.num_partitions = 1
+    build.num_partitions = partitions
+    build.use_spmd_partitioning = partitioned
     # Without an assignment libtpu segfaults for topologies of more than one host in three
     # dimensions (v4, v5p).
     assignment = build.device_assignment
     assignment.replica_count = replicas
-    assignment.computation_count = 1
-    assignment.computation_devices.add(replica_device_ids=range(replicas))
+    assignment.computation_count = partitions
+    for partition in range(partitions):
+        first = partition * replicas
+        assignment.computation_devices.add(replica_device_ids=range(first, first + replicas))
     return bytes(options.SerializeToString())

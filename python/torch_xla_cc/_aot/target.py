@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import math
 import os
@@ -31,6 +32,7 @@ _TPU_ENVIRONMENT = {
     "TPU_LOG_DIR": "disabled",
 }
 
+_PARTITIONED = "spmd:"
 _SIZES = r"[1-9]\d*(?:x[1-9]\d*)+"
 _TPU_NAME = re.compile(rf"tpu:(?P<generation>\w+):(?P<shape>{_SIZES})")
 _GPU_NAME = re.compile(r"gpu:(?P<generation>\w+?)x(?P<count>[1-9]\d*)")
@@ -65,6 +67,7 @@ class Target:
     options: dict[str, str]
     environment: dict[str, str]
     plugin: Plugin
+    partitioned: bool = False  # ranks are partitions of one program, and not its replicas
 
     @property
     def devices(self) -> int:
@@ -73,7 +76,10 @@ class Target:
 
 
 def parse_target(name: str) -> Target:
-    """The target that `name` stands for, such as "tpu:v5e:2x4" or "gpu:h100x8"."""
+    """The target that `name` stands for, such as "tpu:v5e:2x4", "gpu:h100x8", "spmd:tpu:v5e:2x4"."""
+    if name.startswith(_PARTITIONED):
+        target = parse_target(name.removeprefix(_PARTITIONED))
+        return dataclasses.replace(target, name=name, partitioned=True)
     tpu = _TPU_NAME.fullmatch(name)
     if tpu and tpu["generation"] in _TPU:
         return Target(

@@ -1,0 +1,54 @@
+"""XlaFullyShardedDataParallel of torch_xla: parameters, gradients and optimizer state in shards.
+
+python examples/clients/xla_fsdp.py
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import launched
+import torch
+from torch import nn
+
+OPTIONS = {"reshard": 1, "flatten": 1, "bf16": 0, "checkpoint": 0, "shard_multiple": 1024}
+
+
+def train(rank: int, options: argparse.Namespace) -> list[float]:
+    """One rank's losses, which are those of all ranks."""
+    import torch_xla
+    from torch_xla.core import xla_model as xm
+    from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as FSDP
+    from torch_xla.distributed.fsdp import checkpoint_module
+
+    def wrap(module: nn.Module) -> nn.Module:
+        return FSDP(
+            module,
+            reshard_after_forward=bool(options.reshard),
+            flatten_parameters=bool(options.flatten),
+            compute_dtype=torch.bfloat16 if options.bf16 else torch.float32,
+            _shard_size_multiple=options.shard_multiple,  # a TPU's tile is 1024 numbers
+        )
+
+    model = launched.model()
+    for number, block in enumerate(model.blocks):
+        model.blocks[number] = wrap(checkpoint_module(block) if options.checkpoint else block)
+    model = wrap(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    losses = []
+    for step in range(options.steps):
+        x, y = (tensor.to(torch_xla.device()) for tensor in launched.part(step, rank))
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x).float(), y)
+        loss.backward()
+        model.clip_grad_norm_(1.0)
+        optimizer.step()  # not xm.optimizer_step: gradients are reduced already
+        average = xm.all_reduce(xm.REDUCE_SUM, loss.detach(), scale=1 / launched.RANKS)
+        torch_xla.sync()
+        losses.append(average.item())
+    return losses
+
+
+if __name__ == "__main__":
+    launched.main(train, __doc__ or "", **OPTIONS)

@@ -1,0 +1,188 @@
+"""Collectives in torch_xla's SPMD mode, in regions that are sharded by hand.
+
+Each op, type, kind of reduction and form of groups against oracle.py, as on threads; whole programs
+and their gradients against jax.shard_map; and what is refused.
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import spmd_programs
+import torch
+import torch_xla
+import torch_xla.distributed.spmd as xs
+import worlds
+from operands import any_bits, exact_values
+from oracle import DTYPES, Case, differences, issue, meaning, put, take_all
+from test_uneven import cases_of
+from test_values import MOVES, reductions, share
+
+from torch_xla_cc import Channel
+from torch_xla_cc import xla_model as xm
+
+WORLD = 4
+
+
+@pytest.fixture(scope="module")
+def world():
+    with worlds.partitions(WORLD) as one:
+        yield one
+
+
+def mesh(ids=range(WORLD), shape=(WORLD,), names=("x",)):
+    return xs.Mesh(np.array(ids), shape, names)
+
+
+def enter(x, spec):
+    return xs.enable_manual_sharding(x, spec, mesh=mesh()).global_tensor
+
+
+def leave(x, spec, shape):
+    return xs.disable_manual_sharding(x, spec, torch.Size(shape), mesh=mesh()).global_tensor
+
+
+def issue_on_partitions(cases):
+    """All calls in one program; their results, for each partition."""
+    results = []
+    for case in cases:
+        x = put(np.stack(case.inputs))
+        shard = enter(x, ("x", *[None] * (x.dim() - 1))).reshape(x.shape[1:])
+        result = issue(case, shard)
+        spec = ("x", *[None] * result.dim())
+        results.append(leave(result.unsqueeze(0), spec, [WORLD, *result.shape]))
+        del shard, result  # a shard that lives when the program runs would be a result of it
+    return [list(result) for result in take_all(results)]
+
+
+def check(world, cases, bitwise=False):
+    found = []
+    for case, results in zip(cases, world.run(issue_on_partitions, cases), strict=True):
+        found += differences(case, results, bitwise)
+    assert not found, "\n".join([f"{len(found)} wrong results", *found[:8]])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_data_movement_keeps_every_bit(world, dtype):
+    rng = np.random.default_rng(1)
+    cases = [
+        Case(op, [any_bits(rng, dtype, shape) for _ in range(WORLD)], fields)
+        for make in MOVES.values()
+        for op, shape, fields in share(make(WORLD), WORLD, dtype)
+    ]
+    check(world, cases, bitwise=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_reductions(world, dtype):
+    rng = np.random.default_rng(2)
+    cases = []
+    for op in ("all_reduce", "reduce_scatter"):
+        for shape, fields in share(reductions(WORLD, dtype, op), WORLD, dtype):
+            inputs = [exact_values(rng, dtype, shape, fields["reduce_type"]) for _ in range(WORLD)]
+            cases.append(Case(op, inputs, fields))
+    check(world, cases)
+
+
+def padded_on_partitions(cases):
+    """Uneven calls, on operands that are filled up with zeros; results are cut to their rows."""
+    results = []
+    for case in cases:
+        most = max(map(len, case.inputs))
+        filled = [np.zeros((most, *x.shape[1:]), x.dtype) for x in case.inputs]
+        for whole, own in zip(filled, case.inputs, strict=True):
+            whole[: len(own)] = own
+        x = put(np.stack(filled))
+        shard = enter(x, ("x", *[None] * (x.dim() - 1))).reshape(x.shape[1:])
+        fields = dict(case.fields)
+        kind = [fields.pop("reduce_type")] if "reduce_type" in fields else []
+        result = getattr(xm, case.op)(*kind, shard, **fields, padded=True)
+        spec = ("x", *[None] * result.dim())
+        results.append(leave(result.unsqueeze(0), spec, [WORLD, *result.shape]))
+        del shard, result
+    return [list(result) for result in take_all(results)]
+
+
+@pytest.mark.parametrize("op", ["uneven_all_gather", "uneven_reduce_scatter", "uneven_all_to_all"])
+def test_uneven(world, op):
+    cases = [
+        case
+        for case in cases_of(op, WORLD, "s32", np.random.default_rng(3))
+        if max(map(len, case.inputs))
+    ]
+    found = []
+    for case, results in zip(cases, world.run(padded_on_partitions, cases), strict=True):
+        cut = [result[: len(exact)] for result, exact in zip(results, meaning(case), strict=True)]
+        found += differences(case, cut)
+    assert not found, "\n".join([f"{len(found)} wrong results", *found[:8]])
+
+
+CALLS = {
+    "all_gather": lambda x: xm.all_gather(x),
+    "all_reduce": lambda x: xm.all_reduce("sum", [x]),
+    "reduce_scatter": lambda x: xm.reduce_scatter("sum", x, 1.0, 0, 4),
+    "all_to_all": lambda x: xm.all_to_all(x, 0, 1),
+    "collective_permute": lambda x: xm.collective_permute(x, [(0, 1)]),
+    "collective_broadcast": lambda x: xm.collective_broadcast([x]),
+    "recv": lambda x: xm.recv(xm.send(x, Channel([(0, 1)])), Channel([(0, 1)])),
+}
+
+
+def refused(op):
+    """What a call says outside of a region: on data, on what is sharded, before and after one."""
+    call = CALLS[op]
+    data = torch.ones(4, 4, device=torch_xla.device())
+    sharded = torch.ones(4, 4, device=torch_xla.device())
+    xs.mark_sharding(sharded, mesh(), ("x", None))
+    shard = enter(data.clone() + 1, ("x", None))
+    after = leave(shard * 2, ("x", None), [4, 4]) + 1
+    same = enter(data.clone() + 1, (None, None))  # with the shape of the whole
+    after_same = leave(same * 2, (None, None), [4, 4]) + 1
+    messages = []
+    for x in (data, data + 1, sharded, sharded * 2, after, after_same):
+        try:
+            call(x)
+            messages.append("")
+        except ValueError as error:
+            messages.append(str(error))
+    call(same + 1)
+    return messages, after.cpu().tolist()
+
+
+@pytest.mark.parametrize("op", CALLS)
+def test_outside_of_a_region_it_is_refused(world, op):
+    messages, after = world.run(refused, op)
+    assert len(messages) == 6
+    for message in messages:
+        assert re.search(rf"^(?:{op}|send): operand 0 = f32\[4,4\], .*\(A5\)\. .*docs/spmd.md", message)
+    assert after == [[5.0] * 4] * 4
+
+
+@pytest.fixture(scope="module")
+def jax_results(tmp_path_factory):
+    """What JAX gives for the programs, in a process of its own: it has an XLA of its own."""
+    file = tmp_path_factory.mktemp("jax") / "results.npz"
+    subprocess.run(
+        [sys.executable, spmd_programs.__file__, str(file)],
+        env={
+            **os.environ,
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": f"--xla_force_host_platform_device_count={WORLD}",
+        },
+        check=True,
+        capture_output=True,
+        timeout=240,
+    )
+    return np.load(file)
+
+
+@pytest.mark.parametrize("name", spmd_programs.PROGRAMS)
+def test_programs_and_gradients_are_those_of_jax(world, jax_results, name):
+    result, grads = world.run(spmd_programs.in_torch, name, timeout_s=120)
+    np.testing.assert_allclose(result, jax_results[name], rtol=1e-5, atol=1e-5)
+    for i, grad in enumerate(grads):
+        np.testing.assert_allclose(grad, jax_results[f"{name} {i}"], rtol=1e-4, atol=1e-5)
+        assert np.abs(grad).max() > 0.01
