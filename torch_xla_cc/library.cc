@@ -30,6 +30,8 @@ template <class T>
 void XlaKernel(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   auto [node, operands] = Pop<T>(stack, op.schema().arguments().size());
   const py::gil_scoped_acquire locked;
+  // If torch.compile's bridge captures a graph: what it gives back is put right (_bridge._Returns).
+  py::module_::import("torch_xla_cc._bridge").attr("state")();
   std::vector<at::Tensor> results;
   for (const at::Tensor& tensor : AttachTensors(node, operands)) {
     // What is not moved comes back as it is, and an operator may not return its operand.
