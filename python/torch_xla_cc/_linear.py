@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 from collections.abc import Callable
 from typing import Any, ParamSpec
 
@@ -71,8 +72,14 @@ def of_one_tensor(function: Callable[_P, torch.Tensor]) -> Callable[_P, torch.Te
 
 
 def members(groups: Groups) -> list[list[int]]:
-    """The groups, where "all" is written out."""
-    return [list(group) for group in groups] if groups else [list(range(_world_size()))]
+    """The groups, where "all" is written out, as plain numbers.
+
+    torch.compile with dynamic=True has variables for numbers that it is given, and does not find
+    them in lists.
+    """
+    if not groups:
+        return [list(range(_world_size()))]
+    return [[operator.index(rank) for rank in group] for group in groups]
 
 
 @torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]

@@ -11,6 +11,7 @@ another thing: they leave out what other ranks have to say.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -230,7 +231,7 @@ def _is_root(root: int, groups: Groups, alone: bool = False) -> bool:
 
     As collective_broadcast has it: in each group the member at the root's position is one.
     """
-    rank, lists = own_rank(), members(groups)
+    root, rank, lists = operator.index(root), own_rank(), members(groups)
     place = next((group.index(root) for group in lists if root in group), 0)
     own = next((group for group in lists if rank in group), None)
     return alone if own is None else place < len(own) and own[place] == rank
