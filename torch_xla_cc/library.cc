@@ -26,23 +26,9 @@ std::pair<T, std::vector<at::Tensor>> Pop(torch::jit::Stack* stack, size_t count
   return {std::move(node), std::move(operands)};
 }
 
+// Tensors of the shapes of the results, with nothing in them.
 template <class T>
-void XlaKernel(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
-  auto [node, operands] = Pop<T>(stack, op.schema().arguments().size());
-  const py::gil_scoped_acquire locked;
-  std::vector<at::Tensor> results;
-  for (const at::Tensor& tensor : AttachTensors(node, operands)) {
-    // What is not moved comes back as it is, and an operator may not return its operand.
-    const bool same = std::any_of(operands.begin(), operands.end(),
-                                  [&](const at::Tensor& x) { return x.is_same(tensor); });
-    results.push_back(same ? tensor.clone() : tensor);
-  }
-  stack->emplace_back(std::move(results));
-}
-
-template <class T>
-void MetaKernel(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
-  auto [node, operands] = Pop<T>(stack, op.schema().arguments().size());
+std::vector<at::Tensor> Shaped(const T& node, const std::vector<at::Tensor>& operands) {
   std::vector<hlo::Shape> shapes;
   for (size_t i = 0; i < operands.size(); ++i) {
     shapes.push_back(ShapeOf(T::kName, i, operands[i]));
@@ -57,7 +43,38 @@ void MetaKernel(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::
   for (size_t i = 0; i < operands.size(); ++i) {
     results.push_back(at::empty(inferred.value()[i].dims, operands[i].options()));
   }
+  return results;
+}
+
+// Whether torch.compile's bridge calls an operator to see what it is. Peers do not, so nothing may
+// be left to run.
+bool BridgeLooks() {
+  constexpr int kLooks = 1;  // _bridge.LOOKS
+  return py::module_::import("torch_xla_cc._bridge").attr("state")().cast<int>() == kLooks;
+}
+
+template <class T>
+void XlaKernel(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  auto [node, operands] = Pop<T>(stack, op.schema().arguments().size());
+  const py::gil_scoped_acquire locked;
+  if (BridgeLooks()) {
+    stack->emplace_back(Shaped(node, operands));
+    return;
+  }
+  std::vector<at::Tensor> results;
+  for (const at::Tensor& tensor : AttachTensors(node, operands)) {
+    // What is not moved comes back as it is, and an operator may not return its operand.
+    const bool same = std::any_of(operands.begin(), operands.end(),
+                                  [&](const at::Tensor& x) { return x.is_same(tensor); });
+    results.push_back(same ? tensor.clone() : tensor);
+  }
   stack->emplace_back(std::move(results));
+}
+
+template <class T>
+void MetaKernel(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  auto [node, operands] = Pop<T>(stack, op.schema().arguments().size());
+  stack->emplace_back(Shaped(node, operands));
 }
 
 template <class T>

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch._dynamo import config, convert_frame, utils
 from torch._dynamo.metrics_context import MetricsContext
+from torch.fx.passes.utils import fuser_utils
 from torch_xla._dynamo import dynamo_bridge
 
 from torch_xla_cc import _C, _door
@@ -25,7 +26,7 @@ from torch_xla_cc._thread_worlds import this_rank
 
 bridge: Any = dynamo_bridge  # without types
 
-AWAY, LOOKS, CAPTURES = range(3)  # Bridge in distributed/kernels.cc
+AWAY, LOOKS, CAPTURES = range(3)  # Bridge in distributed/kernels.cc, and library.cc
 
 _LOOKING = bridge.partition_fx_graph_for_cpu_fallback.__code__
 _CAPTURING = bridge.extract_graph_helper.__code__
@@ -135,38 +136,57 @@ def _is_fx_symbolic_tracing() -> bool:
 
 
 @contextlib.contextmanager
+def _in_order() -> Iterator[None]:
+    """What is captured stays in the order of the program.
+
+    fx goes by depth, and graphs of ranks with the same collectives may differ in that.
+    """
+    fuser: Any = fuser_utils  # without its types
+    stock = fuser.topo_sort
+    fuser.topo_sort = sorted
+    try:
+        yield
+    finally:
+        fuser.topo_sort = stock
+
+
+@contextlib.contextmanager
 def compiles_on_threads(ranks: int) -> Iterator[None]:
     """Around a launch: what torch.compile and the bridge keep for the process, kept by thread."""
     limits = config.recompile_limit, config.accumulated_recompile_limit
     tracing = torch.fx._symbolic_trace.is_fx_symbolic_tracing
     before = tracing.__code__, utils._METRICS_CONTEXT
-    names = ("metrics", "alias_with_buffer_donor_config", "extract_compiled_graph_helper")
-    of_bridge = {name: getattr(bridge, name) for name in names}
 
     @contextlib.contextmanager
     def one_at_a_time(*args: Any) -> Iterator[Any]:  # noqa: ANN401 (passed through)
         # It sets a flag of the process, and a graph that all ranks have is compiled once.
-        stock = of_bridge["alias_with_buffer_donor_config"]
+        stock = stocks["alias_with_buffer_donor_config"]
         with convert_frame.compile_lock, stock(*args) as saved:
             yield saved
 
     def extract(model: torch.fx.GraphModule, inputs: Any) -> Any:  # noqa: ANN401 (passed through)
         # What it makes of graphs, fx fills from variables of the process, as torch.compile does.
         _door.run_pending(_door.default_rank())  # peers may need the lock to come
-        with convert_frame.compile_lock:
-            return of_bridge["extract_compiled_graph_helper"](model, inputs)
+        with convert_frame.compile_lock, _in_order():
+            return stocks["extract_compiled_graph_helper"](model, inputs)
 
+    replacements = {
+        "metrics": _Counters,
+        "alias_with_buffer_donor_config": one_at_a_time,
+        "extract_compiled_graph_helper": extract,
+    }
+    stocks = {name: getattr(bridge, name) for name in replacements}
     # Ranks compile one function each for its device.
     config.recompile_limit, config.accumulated_recompile_limit = (n * ranks for n in limits)
     # Functions that were compiled before have a reference to it.
     tracing.__code__ = _is_fx_symbolic_tracing.__code__
     utils._METRICS_CONTEXT = _Metrics(on_exit=utils.record_compilation_metrics)
-    for name, ours in zip(names, (_Counters, one_at_a_time, extract), strict=True):
+    for name, ours in replacements.items():
         setattr(bridge, name, ours)
     try:
         yield
     finally:
         config.recompile_limit, config.accumulated_recompile_limit = limits
         tracing.__code__, utils._METRICS_CONTEXT = before
-        for name, theirs in of_bridge.items():
+        for name, theirs in stocks.items():
             setattr(bridge, name, theirs)

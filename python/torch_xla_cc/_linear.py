@@ -2,42 +2,56 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
+import operator
 from collections.abc import Callable
 from typing import Any, ParamSpec
 
 import torch
 
 from torch_xla_cc import _C
+from torch_xla_cc._operators import compiling
 from torch_xla_cc.xla_model import Groups
 
 _P = ParamSpec("_P")
-Move = Callable[[Any], Any]  # of a tensor, to a tensor
+Move = Callable[..., Any]  # of a tensor and others, to a tensor
 
 
-@dataclasses.dataclass(frozen=True)
-class Linear:
-    """A linear function of all ranks' tensors, and its adjoint."""
+def linear(
+    forward: Move, backward: Move, value: torch.Tensor, *others: torch.Tensor
+) -> torch.Tensor:
+    """`forward(value, *others)`, linear in all ranks' values, and its adjoint `backward`.
 
-    forward: Move
-    backward: Move
+    Both get the `others`, and must find no tensors elsewhere: with sizes that are free,
+    torch.compile confuses what a function takes from around it with the sizes.
+    """
+    result: torch.Tensor = _Linear.apply(forward, backward, value, *others)  # type: ignore[no-untyped-call]
+    return result
 
-    def __call__(self, value: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = _Apply.apply(self, value)  # type: ignore[no-untyped-call]
-        return result
 
-
-class _Apply(torch.autograd.Function):
+class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, linear: Linear, value: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
-        ctx.linear = linear
-        return linear.forward(value)  # type: ignore[no-any-return]
+    def forward(
+        ctx: Any,  # noqa: ANN401 (torch has no name for it)
+        forward: Move,
+        backward: Move,
+        value: torch.Tensor,
+        *others: torch.Tensor,
+    ) -> torch.Tensor:
+        ctx.moves = forward, backward
+        ctx.save_for_backward(*others)
+        return forward(value, *others)  # type: ignore[no-any-return]
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor]:  # noqa: ANN401
-        return None, Linear(ctx.linear.backward, ctx.linear.forward)(gradient)
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
+        forward, backward = ctx.moves
+        others = ctx.saved_tensors
+        if compiling():  # without a gradient of its own, which torch.compile has not
+            found = backward(gradient, *others)
+        else:
+            found = linear(backward, forward, gradient, *others)
+        return None, None, found, *(None for _ in others)
 
 
 def of_one_tensor(function: Callable[_P, torch.Tensor]) -> Callable[_P, torch.Tensor]:
@@ -58,8 +72,26 @@ def of_one_tensor(function: Callable[_P, torch.Tensor]) -> Callable[_P, torch.Te
 
 
 def members(groups: Groups) -> list[list[int]]:
-    """The groups, where "all" is written out."""
-    if groups:
-        return [list(group) for group in groups]
-    _, world_size = _C.current_target()
-    return [list(range(world_size))]
+    """The groups, where "all" is written out, as plain numbers.
+
+    torch.compile with dynamic=True has variables for numbers that it is given, and does not find
+    them in lists.
+    """
+    if not groups:
+        return [list(range(_world_size()))]
+    return [[operator.index(rank) for rank in group] for group in groups]
+
+
+@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+def _world_size() -> int:
+    return _C.current_target()[1]
+
+
+@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+def as_data(number: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """What differs between ranks, as a tensor of one element on the device.
+
+    torch_xla makes constants of scalars, and torch.compile of what is made inside of a graph: ranks
+    would then have no one program.
+    """
+    return torch.tensor([number]).to(dtype).to(device)

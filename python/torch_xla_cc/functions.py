@@ -11,14 +11,16 @@ another thing: they leave out what other ranks have to say.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from torch_xla_cc import _channels
 from torch_xla_cc import xla_model as xm
 from torch_xla_cc._channels import Channel
-from torch_xla_cc._linear import Linear, Move, members, of_one_tensor
+from torch_xla_cc._linear import Move, as_data, linear, members, of_one_tensor
 from torch_xla_cc._show import show
 from torch_xla_cc._uneven import own_rank
 from torch_xla_cc.xla_model import Groups
@@ -40,7 +42,7 @@ def all_reduce(
         return xm.all_reduce(reduce_type, x, scale, groups)
 
     if reduce_type in _AVERAGES or not value.requires_grad:
-        return Linear(reduced, reduced)(value)
+        return linear(reduced, reduced, value)
     if reduce_type == xm.REDUCE_MUL:
         _require_one_size("all_reduce", reduce_type, groups)
         return all_gather(value.unsqueeze(0), 0, groups).prod(0) * scale
@@ -67,10 +69,11 @@ def _where(mask: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 def all_gather(value: torch.Tensor, dim: int = 0, groups: Groups = None) -> torch.Tensor:
     """xm.all_gather of a tensor; going back, a reduce_scatter."""
     whole = value.reshape(1) if value.dim() == 0 else value
-    return Linear(
+    return linear(
         lambda x: xm.all_gather(x, dim, groups),
         lambda g: xm.reduce_scatter(xm.REDUCE_SUM, g, 1.0, dim, groups=groups),
-    )(whole)
+        whole,
+    )
 
 
 @of_one_tensor
@@ -84,10 +87,11 @@ def reduce_scatter(
 ) -> torch.Tensor:
     """xm.reduce_scatter of a tensor; going back, an all_gather."""
     if reduce_type == xm.REDUCE_SUM or not value.requires_grad:
-        return Linear(
+        return linear(
             lambda x: xm.reduce_scatter(reduce_type, x, scale, scatter_dim, shard_count, groups),
             lambda g: xm.all_gather(g * scale, scatter_dim, groups),
-        )(value)
+            value,
+        )
     if reduce_type == xm.REDUCE_AVERAGE:
         ranks = _require_one_size("reduce_scatter", reduce_type, groups)
         scale /= ranks
@@ -108,19 +112,21 @@ def all_to_all(
 ) -> torch.Tensor:
     """xm.all_to_all of a tensor; going back, with both dimensions exchanged."""
     there, back = (split_dimension, concat_dimension), (concat_dimension, split_dimension)
-    return Linear(
+    return linear(
         lambda x: xm.all_to_all(x, *there, split_count, groups),
         lambda g: xm.all_to_all(g, *back, split_count, groups),
-    )(value)
+        value,
+    )
 
 
 @of_one_tensor
 def collective_permute(value: torch.Tensor, pairs: Sequence[Sequence[int]]) -> torch.Tensor:
     """xm.collective_permute of a tensor; going back, from targets to sources."""
-    return Linear(
+    return linear(
         lambda x: xm.collective_permute(x, pairs),
         lambda g: xm.collective_permute(g, [(target, source) for source, target in pairs]),
-    )(value)
+        value,
+    )
 
 
 @of_one_tensor
@@ -137,9 +143,9 @@ def send_recv(value: torch.Tensor, channel: Channel) -> torch.Tensor:
     back = Channel([(target, source) for source, target in channel.pairs], channel.tag)
 
     def through(way: Channel) -> Move:
-        return lambda x: xm.recv(xm.send(x, way), way)
+        return lambda x: _channels.through(x, way)
 
-    return Linear(through(channel), through(back))(value)
+    return linear(through(channel), through(back), value)
 
 
 @of_one_tensor
@@ -147,17 +153,15 @@ def collective_broadcast(
     value: torch.Tensor, root_ordinal: int = 0, groups: Groups = None
 ) -> torch.Tensor:
     """The root's tensor on all ranks of its group; going back, the sum of gradients to the root."""
-    roots = _on(value, _is_root(root_ordinal, groups, alone=True))
 
     def spread(x: torch.Tensor) -> torch.Tensor:
         results = [x.clone()]
         xm.collective_broadcast(results, root_ordinal, groups)
         return results[0]
 
-    return Linear(
-        spread,
-        lambda g: _where(roots, xm.all_reduce(xm.REDUCE_SUM, g, groups=groups)),  # type: ignore[arg-type]
-    )(value)
+    # Of what only the root has, the sum is its adjoint; and the mask sends that to the root.
+    held = _where(_on(value, _is_root(root_ordinal, groups, alone=True)), value)
+    return linear(spread, lambda g: xm.all_reduce(xm.REDUCE_SUM, g, groups=groups), held)
 
 
 @of_one_tensor
@@ -182,10 +186,11 @@ def uneven_all_gather(
     value: torch.Tensor, sizes: Sequence[int], groups: Groups = None, *, padded: bool = False
 ) -> torch.Tensor:
     """xm.uneven_all_gather of a tensor; going back, an uneven_reduce_scatter."""
-    return Linear(
+    return linear(
         lambda x: xm.uneven_all_gather(x, sizes, groups, padded=padded),
         lambda g: xm.uneven_reduce_scatter(xm.REDUCE_SUM, g, sizes, groups=groups, padded=padded),
-    )(value)
+        value,
+    )
 
 
 @of_one_tensor
@@ -198,10 +203,11 @@ def uneven_reduce_scatter(
     padded: bool = False,
 ) -> torch.Tensor:
     """xm.uneven_reduce_scatter, the sum, of a tensor; going back, an uneven_all_gather."""
-    return Linear(
+    return linear(
         lambda x: xm.uneven_reduce_scatter(xm.REDUCE_SUM, x, sizes, scale, groups, padded=padded),
         lambda g: xm.uneven_all_gather(g * scale, sizes, groups, padded=padded),
-    )(value)
+        value,
+    )
 
 
 @of_one_tensor
@@ -213,10 +219,11 @@ def uneven_all_to_all(
     padded: bool = False,
 ) -> torch.Tensor:
     """xm.uneven_all_to_all of a tensor; going back, with the sizes transposed."""
-    return Linear(
+    return linear(
         lambda x: xm.uneven_all_to_all(x, sizes, groups, padded=padded),
         lambda g: xm.uneven_all_to_all(g, list(zip(*sizes, strict=True)), groups, padded=padded),
-    )(value)
+        value,
+    )
 
 
 def _is_root(root: int, groups: Groups, alone: bool = False) -> bool:
@@ -224,15 +231,15 @@ def _is_root(root: int, groups: Groups, alone: bool = False) -> bool:
 
     As collective_broadcast has it: in each group the member at the root's position is one.
     """
-    rank, lists = own_rank(), members(groups)
+    root, rank, lists = operator.index(root), own_rank(), members(groups)
     place = next((group.index(root) for group in lists if root in group), 0)
     own = next((group for group in lists if rank in group), None)
     return alone if own is None else place < len(own) and own[place] == rank
 
 
 def _on(value: torch.Tensor, condition: bool) -> torch.Tensor:
-    """1 or 0, as data: torch_xla makes constants of scalars, and ranks then have no one program."""
-    return torch.tensor([float(condition)]).to(value.dtype).to(value.device).reshape(())
+    """1 or 0, as data."""
+    return as_data(int(condition), value.dtype, value.device).reshape(())  # type: ignore[no-any-return]
 
 
 def _require_one_size(op: str, reduce_type: str, groups: Groups) -> int:

@@ -19,7 +19,7 @@ import torch
 
 from torch_xla_cc import functions
 from torch_xla_cc import xla_model as xm
-from torch_xla_cc._linear import Linear, members, of_one_tensor
+from torch_xla_cc._linear import as_data, linear, members, of_one_tensor
 from torch_xla_cc._uneven import own_rank
 from torch_xla_cc.xla_model import Groups
 
@@ -27,31 +27,35 @@ from torch_xla_cc.xla_model import Groups
 @of_one_tensor
 def copy_to_region(value: torch.Tensor, groups: Groups = None) -> torch.Tensor:
     """The tensor, whose gradients are summed over the group."""
-    return Linear(lambda x: x.view_as(x), lambda g: _sum(g, groups))(value)
+    return linear(lambda x: x.view_as(x), lambda g: _sum(g, groups), value)
 
 
 @of_one_tensor
 def reduce_from_region(value: torch.Tensor, groups: Groups = None) -> torch.Tensor:
     """The sum over the group, whose gradient all ranks have already."""
-    return Linear(lambda x: _sum(x, groups), lambda g: g.view_as(g))(value)
+    return linear(lambda x: _sum(x, groups), lambda g: g.view_as(g), value)
 
 
 @of_one_tensor
 def scatter_to_region(value: torch.Tensor, dim: int = -1, groups: Groups = None) -> torch.Tensor:
     """This rank's block of a tensor that all ranks of the group have."""
-    return Linear(
-        lambda x: own_block(x, dim, groups),
-        lambda g: xm.all_gather(g, dim, groups),
-    )(value)
+    return linear(
+        lambda x, place: _block(x, dim, groups, place),
+        lambda g, _: xm.all_gather(g, dim, groups),
+        value,
+        _place(value, groups),
+    )
 
 
 @of_one_tensor
 def gather_from_region(value: torch.Tensor, dim: int = -1, groups: Groups = None) -> torch.Tensor:
     """The blocks of all ranks of the group."""
-    return Linear(
-        lambda x: xm.all_gather(x, dim, groups),
-        lambda g: own_block(g, dim, groups),
-    )(value)
+    return linear(
+        lambda x, _: xm.all_gather(x, dim, groups),
+        lambda g, place: _block(g, dim, groups, place),
+        value,
+        _place(value, groups),
+    )
 
 
 def gather_from_sequence(value: torch.Tensor, dim: int = 0, groups: Groups = None) -> torch.Tensor:
@@ -69,17 +73,29 @@ def reduce_scatter_to_sequence(
 @of_one_tensor
 def own_block(value: torch.Tensor, dim: int = 0, groups: Groups = None) -> torch.Tensor:
     """This rank's of as many blocks along `dim` as its group has ranks."""
+    return _block(value, dim, groups, _place(value, groups))
+
+
+def _own_group(groups: Groups) -> list[int]:
     rank = own_rank()
-    group = next((group for group in members(groups) if rank in group), [rank])
-    size, rest = divmod(value.shape[dim], len(group))
-    if rest:
+    return next((group for group in members(groups) if rank in group), [rank])
+
+
+def _place(value: torch.Tensor, groups: Groups) -> torch.Tensor:
+    """Where this rank is in its group."""
+    place = _own_group(groups).index(own_rank())
+    return as_data(place, torch.int64, value.device)  # type: ignore[no-any-return]
+
+
+def _block(value: torch.Tensor, dim: int, groups: Groups, place: torch.Tensor) -> torch.Tensor:
+    ranks = len(_own_group(groups))
+    if value.shape[dim] % ranks:
         raise ValueError(
             f"own_block: dimension {dim} has the size {value.shape[dim]}, but it must be a "
-            f"multiple of {len(group)}, the ranks of the group. Pad it"
+            f"multiple of {ranks}, the ranks of the group. Pad it"
         )
-    # The place is data and no constant, so that all ranks have one program.
-    rows = torch.arange(size) + group.index(rank) * size
-    return value.index_select(dim, rows.to(value.device))
+    size = value.shape[dim] // ranks  # no divmod: torch.compile has none of sizes
+    return value.index_select(dim, torch.arange(size, device=value.device) + place * size)
 
 
 def _sum(value: Any, groups: Groups) -> Any:  # noqa: ANN401 (a tensor)
