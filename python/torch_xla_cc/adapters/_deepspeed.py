@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import functools
 from typing import Any
@@ -290,4 +291,4 @@ for _name, _dtype in {
     "LongTensor": torch.long,
 }.items():
     setattr(XlaAccelerator, _name, _tensor_type(_dtype))
-XlaAccelerator.__abstractmethods__ = frozenset()
+abc.update_abstractmethods(XlaAccelerator)
