@@ -46,6 +46,7 @@ constexpr int kParameter = -1;
 #define F(form) Bit(Form::k##form)
 #define C(count) Bit(Count::k##count)
 constexpr std::string_view kEveryDevice = "*";
+constexpr std::string_view kPartitions = "spmd";  // on every device, in SPMD mode
 
 #define ROW(device, op, types, kinds, forms, counts, least_ranks, why) \
   {device, op, types, kinds, forms, counts, least_ranks, why},
@@ -90,7 +91,7 @@ const Row* Find(const Query& query, int op, Count count) {
     if (query.target.partitioned && IsOfThreads(row)) continue;
     if (row.op == op && (row.types & Bit(query.type)) && (row.counts & Bit(count)) &&
         (!query.reduce || (row.kinds & Bit(*query.reduce))) && Holds(row, query) &&
-        (row.device == kEveryDevice ||
+        (row.device == kEveryDevice || (row.device == kPartitions && query.target.partitioned) ||
          (kind.empty() ? device == row.device : kind == KindOf(row.device)))) {
       return &row;
     }

@@ -112,7 +112,8 @@ Values Emitter::Emit(Instruction instruction, const Values& operands) {
   Count(instruction.opcode, instruction.wire_bytes, Bytes(instruction.results));
   const bool by_channel = instruction.meeting == Meeting::kByChannel;
   Attributes attributes = instruction.attributes;
-  if (by_channel) attributes = attributes + PinnedLayout();
+  // XLA's own instructions between partitions have no pinned layout, and it refuses a mixture.
+  if (by_channel && !target_.partitioned) attributes = attributes + PinnedLayout();
   // XLA:CPU compiles a program per thread. Only instructions with a channel and global ids meet
   // across programs; TPU and GPU run one program and are better off without. A channel is also what
   // tells XLA that partitions are meant, and not replicas.

@@ -248,7 +248,8 @@ Result<Lowered> Lower(const Collective& collective, const std::vector<Shape>& op
     Lowered lowered;
     lowered.collective = node;
     lowered.name = ToString(lowered.collective);
-    lowered.identity = ToString(lowered.collective, /*with_groups=*/false);
+    // Ranks that run a program each know their own group only.
+    lowered.identity = ToString(lowered.collective, /*with_groups=*/target.partitioned);
     for (const Shape& shape : operands) lowered.identity += " " + shape.ToString();
     lowered.results = node.Results(call);
     for (size_t i = 0; i < operands.size(); ++i) {

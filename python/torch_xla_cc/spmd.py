@@ -5,9 +5,8 @@
     def block(x, weight):  # of one partition
         return functions.all_reduce("sum", x @ weight)
 
-    y = spmd.shard_map(block, mesh, in_specs=((None, "x"), ("x", None)), out_specs=(None, None))(
-        x, weight
-    )
+    whole = spmd.shard_map(block, mesh, [(None, "x"), ("x", None)], (None, None))
+    y = whole(x, weight)
 
 Inside of such a function, ranks are partitions: the ids of the mesh's devices.
 """
@@ -52,7 +51,7 @@ def shard_map(
     fn: Callable[..., Any],
     mesh: xs.Mesh,
     in_specs: Sequence[Spec],
-    out_specs: Spec | Sequence[Spec],
+    out_specs: Spec | list[Spec],
 ) -> Callable[..., Any]:
     """`fn`, which is of one partition's shards, as a function of whole tensors; with gradients.
 
@@ -64,14 +63,13 @@ def shard_map(
       mesh: torch_xla.distributed.spmd.Mesh, with names for its axes.
       in_specs: for each argument, for each dimension the axes of the mesh along which it is cut.
         None: not cut. Along axes that it does not name, partitions have the same.
-      out_specs: those of the results; one of them if `fn` returns one tensor.
+      out_specs: that of the result, a tuple; or a list of them if `fn` returns several tensors.
     """
     if not mesh.axis_names:
         raise ValueError("shard_map: mesh has no names for its axes. Give them: Mesh(..., names)")
-    one = all(axes is None or isinstance(axes, str) or _are_names(axes) for axes in out_specs)
-    if one:
-        out_specs = [out_specs]  # type: ignore[list-item]
-    region = _Region(fn, mesh, list(in_specs), list(out_specs))  # type: ignore[arg-type]
+    one = isinstance(out_specs, tuple)
+    specs = [out_specs] if isinstance(out_specs, tuple) else out_specs
+    region = _Region(fn, mesh, list(in_specs), specs)
 
     def whole(*tensors: torch.Tensor) -> Any:  # noqa: ANN401 (a tensor, or several)
         if len(tensors) != len(region.in_specs):
@@ -82,10 +80,6 @@ def shard_map(
         return results[0] if one else results
 
     return whole
-
-
-def _are_names(axes: object) -> bool:
-    return isinstance(axes, tuple) and bool(axes) and all(isinstance(name, str) for name in axes)
 
 
 def _names(axes: Axes) -> tuple[str, ...]:
@@ -132,11 +126,10 @@ class _Region:
                 "have one entry for each dimension"
             )
         sizes = [n * _size(self.mesh, axes) for n, axes in zip(shard.shape, spec, strict=True)]
-        # What has no gradient, and is no view: it is marked, in place.
-        whole = xs.disable_manual_sharding(
+        # Of a tensor of its own, as above.
+        return xs.disable_manual_sharding(
             _same(shard), spec, torch.Size(sizes), mesh=self.mesh
         ).global_tensor
-        return whole
 
     def others(self, spec: Spec) -> tuple[str, ...]:
         """The axes along which partitions have the same."""
