@@ -183,8 +183,8 @@ struct Built {
   Built(const T& node, const Call& call, const hlo::Metadata& metadata, const Lowered& lowered,
         std::optional<Rule> forced)
       : module(metadata),
-        entry(module.Begin("entry", call.target.partitioned ? hlo::RankIs::kPartition
-                                                            : hlo::RankIs::kReplica)),
+        entry(module.Begin(
+            "entry", call.target.partitioned ? hlo::RankIs::kPartition : hlo::RankIs::kReplica)),
         emitter(call.target, &module, &entry, Channel(lowered), nullptr) {
     for (size_t i : lowered.live) operands.push_back(entry.Parameter(call.operands[i]));
     if (lowered.takes_token) {

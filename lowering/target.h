@@ -21,7 +21,9 @@ struct Target {
 
   // Ranks that are threads of one process, each compiling its own program: XLA:CPU. There ranks
   // meet by channel and order has to be made (docs/spec.md, "Ordering").
-  bool RanksAreThreads() const { return kind == DeviceKind::kCpu && world_size > 1 && !partitioned; }
+  bool RanksAreThreads() const {
+    return kind == DeviceKind::kCpu && world_size > 1 && !partitioned;
+  }
   std::string ToString() const { return name + "/" + std::to_string(world_size); }
 };
 

@@ -184,15 +184,15 @@ void BindLowering(py::module_& m) {
   m.def("set_debug", &SetDebug);
   m.def("debug", &Debug);
   m.def("set_folders", &SetFolders);
-  m.def("set_python_functions", [](py::object computation_from_module, py::object user_computation,
-                                   py::object running_target, py::object first_token,
-                                   py::object increment_counter, py::object fallback_warning,
-                                   py::object is_manual) {
-    SetPythonFunctions({std::move(computation_from_module), std::move(user_computation),
-                        std::move(running_target), std::move(first_token),
-                        std::move(increment_counter), std::move(fallback_warning),
-                        std::move(is_manual)});
-  });
+  m.def("set_python_functions",
+        [](py::object computation_from_module, py::object user_computation,
+           py::object running_target, py::object first_token, py::object increment_counter,
+           py::object fallback_warning, py::object is_manual) {
+          SetPythonFunctions({std::move(computation_from_module), std::move(user_computation),
+                              std::move(running_target), std::move(first_token),
+                              std::move(increment_counter), std::move(fallback_warning),
+                              std::move(is_manual)});
+        });
   m.def("set_recording", &SetRecording);
   m.def("take_records", [] {
     std::vector<py::dict> out;

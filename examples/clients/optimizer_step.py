@@ -1,4 +1,4 @@
-"""torch_xla's data parallelism: optimizer_step, broadcast_master_param, mesh_reduce, MpDeviceLoader.
+"""torch_xla's data parallelism: optimizer_step, broadcast_master_param, mesh_reduce, data loaders.
 
 python examples/clients/optimizer_step.py
 """

@@ -16,7 +16,7 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-class _Status(checkpoint.CheckpointStatus):  # type: ignore[misc]
+class _Status(checkpoint.CheckpointStatus):
     @property
     def in_chkpt_bwd(self) -> bool:
         return _thread.in_backward

@@ -37,7 +37,7 @@ def groups(mesh: xs.Mesh, axis: Axes) -> list[list[int]]:
     """
     names = _names(axis)
     for name in names:
-        if name not in mesh.axis_names:
+        if name not in (mesh.axis_names or ()):
             raise ValueError(
                 f"groups: axis = {show(axis)}, but it must be of the mesh's: {mesh.axis_names}"
             )
@@ -74,7 +74,8 @@ def shard_map(
     def whole(*tensors: torch.Tensor) -> Any:  # noqa: ANN401 (a tensor, or several)
         if len(tensors) != len(region.in_specs):
             raise ValueError(
-                f"shard_map: {len(tensors)} arguments, but there are {len(region.in_specs)} in_specs"
+                f"shard_map: {len(tensors)} arguments, but there are {len(region.in_specs)} "
+                "in_specs"
             )
         results = _ShardMap.apply(region, *tensors)  # type: ignore[no-untyped-call]
         return results[0] if one else results
@@ -99,6 +100,7 @@ class _Region:
     ) -> None:
         self.fn = fn
         self.mesh = mesh
+        self.axes: tuple[str, ...] = tuple(mesh.axis_names or ())
         self.in_specs = in_specs
         self.out_specs = out_specs
 
@@ -134,14 +136,14 @@ class _Region:
     def others(self, spec: Spec) -> tuple[str, ...]:
         """The axes along which partitions have the same."""
         named = {name for axes in spec for name in _names(axes)}
-        return tuple(name for name in self.mesh.axis_names if name not in named)
+        return tuple(name for name in self.axes if name not in named)
 
     def save(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Size | None]:
         """What the backward pass keeps: whole tensors. Shards would not live beyond a step."""
         if not _partitions.is_manual(tensor):
             return tensor, None
         rows = tensor.detach().reshape(1) if tensor.dim() == 0 else tensor.detach()
-        spec = (tuple(self.mesh.axis_names), *[None] * (rows.dim() - 1))
+        spec = (self.axes, *[None] * (rows.dim() - 1))
         return self.leave(rows, spec), tensor.shape
 
     def load(self, saved: tuple[torch.Tensor, torch.Size | None]) -> torch.Tensor:
@@ -149,7 +151,7 @@ class _Region:
         tensor, shape = saved
         if shape is None:
             return tensor
-        spec = (tuple(self.mesh.axis_names), *[None] * (tensor.dim() - 1))
+        spec = (self.axes, *[None] * (tensor.dim() - 1))
         return self.enter(tensor, spec).reshape(shape)
 
 
@@ -199,10 +201,10 @@ class _ShardMap(torch.autograd.Function):
         found = iter(torch.autograd.grad(outputs, inputs, shards, allow_unused=True))
         results: list[torch.Tensor | None] = [None]
         for edge, spec in zip(ctx.inputs, region.in_specs, strict=True):
-            grad = None if edge is None else next(found)
-            if grad is not None:
+            own: Any = None if edge is None else next(found)
+            if own is not None:
                 if others := region.others(spec):
-                    grad = xm.all_reduce(xm.REDUCE_SUM, grad, groups=groups(region.mesh, others))
-                grad = region.leave(grad, spec)
-            results.append(grad)
+                    own = xm.all_reduce(xm.REDUCE_SUM, own, groups=groups(region.mesh, others))
+                own = region.leave(own, spec)
+            results.append(own)
         return tuple(results)

@@ -39,9 +39,7 @@ def test_fsdp_in_bfloat16():
     check("xla_fsdp.py", "--bf16=1", rel=0.05)
 
 
-@pytest.mark.parametrize(
-    "args", [(), ("--bucket-mb=1", "--pin-layout=0"), ("--hook=1",)], ids=str
-)
+@pytest.mark.parametrize("args", [(), ("--bucket-mb=1", "--pin-layout=0"), ("--hook=1",)], ids=str)
 def test_zero(args):
     check("xla_zero.py", *args)
 

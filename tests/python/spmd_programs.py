@@ -63,7 +63,9 @@ PROGRAMS = {
         CUT,
     ),
     "sequence": Program(sequence, *LINE, [((16, 8), CUT), ((8, 8), (None, None))], CUT),
-    "sequence_shuffled": Program(sequence, *SHUFFLED, [((16, 8), CUT), ((8, 8), (None, None))], CUT),
+    "sequence_shuffled": Program(
+        sequence, *SHUFFLED, [((16, 8), CUT), ((8, 8), (None, None))], CUT
+    ),
     "loss": Program(loss, *SHUFFLED, [((16, 8), CUT), ((16, 8), CUT)], ()),
     "two_axes": Program(
         two_axes, *SHUFFLED_GRID, [((8, 8), ("a", "b")), ((4, 8), (("a", "b"), None))], ("a", None)

@@ -167,7 +167,9 @@ def test_outside_of_a_region_it_is_refused(world, op):
     messages, after = world.run(refused, op)
     assert len(messages) == 6
     for message in messages:
-        assert re.search(rf"^(?:{op}|send): operand 0 = f32\[4,4\], .*\(A5\)\. .*docs/spmd.md", message)
+        assert re.search(
+            rf"^(?:{op}|send): operand 0 = f32\[4,4\], .*\(A5\)\. .*docs/spmd.md", message
+        )
     assert after == [[5.0] * 4] * 4
 
 

@@ -304,8 +304,7 @@ WorkPtr XlaBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
     RequireElements(kOp, "output", output, input.numel(), "as the input");
     const std::string text = ShapeText(input) + Unlike(" into ", {output}, {input});
     const auto call = Begin(kOp, text, {input}, opts.timeout, opts.asyncOp);
-    return Issue(call, true,
-                 [&] { return carrier().AllToAllSingle(call, output, input, {}, {}); });
+    return Issue(call, true, [&] { return carrier().AllToAllSingle(call, output, input, {}, {}); });
   }
   if (output.sizes().slice(1) != input.sizes().slice(1)) {
     Wrong("D4", kOp, "output", ShapeText(output),

@@ -81,7 +81,7 @@ class XlaBackend final : public c10d::Backend {
   WorkPtr PointToPoint(const char* op, const at::Tensor& x, int peer, int tag, const Start& start);
   std::string RankText(int64_t rank) const;
 
-  bool OnPaper() const;    // this thread traces for a target, and meets nobody
+  bool OnPaper() const;        // this thread traces for a target, and meets nobody
   Transport& carrier() const;  // what carries the next call
 
   const Group group_;

@@ -309,9 +309,10 @@ std::vector<Said> GraphTransport::Told(const CallPtr& call) const {
 std::optional<at::Tensor> GraphTransport::Exchanged(const CallPtr& call,
                                                     const at::Tensor& input) const {
   if (on_paper_) {
-    throw BadValue(call->what +
-                   ": each rank knows its own split sizes only, and no other rank is met while this "
-                   "is traced. Trace all ranks: torch_xla_cc.compare_ranks, or launch");
+    throw BadValue(
+        call->what +
+        ": each rank knows its own split sizes only, and no other rank is met while this "
+        "is traced. Trace all ranks: torch_xla_cc.compare_ranks, or launch");
   }
   RunPending(group(), call->timeout);  // others may wait for it
   const std::vector<Said> calls = Told(call);

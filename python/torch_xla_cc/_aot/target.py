@@ -76,7 +76,7 @@ class Target:
 
 
 def parse_target(name: str) -> Target:
-    """The target that `name` stands for, such as "tpu:v5e:2x4", "gpu:h100x8", "spmd:tpu:v5e:2x4"."""
+    """The target that `name` stands for: "tpu:v5e:2x4", "gpu:h100x8", "spmd:tpu:v5e:2x4"."""
     if name.startswith(_PARTITIONED):
         target = parse_target(name.removeprefix(_PARTITIONED))
         return dataclasses.replace(target, name=name, partitioned=True)
