@@ -11,11 +11,11 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._dynamo import config, convert_frame, utils
+from torch._dynamo import config, convert_frame, eval_frame, utils
 from torch._dynamo.metrics_context import MetricsContext
 from torch.fx.passes.utils import fuser_utils
 from torch_xla._dynamo import dynamo_bridge
@@ -150,6 +150,57 @@ def _in_order() -> Iterator[None]:
         fuser.topo_sort = stock
 
 
+def _tensors_first(extract: Any, model: torch.fx.GraphModule, inputs: Any) -> Any:  # noqa: ANN401
+    """What `extract` makes of a model, which gets its numbers behind its tensors.
+
+    The bridge counts tensors only where it writes to arguments, and so would write to others.
+    """
+    order = sorted(range(len(inputs)), key=lambda i: not isinstance(inputs[i], torch.Tensor))
+    if order == list(range(len(inputs))):
+        return extract(model, inputs)
+    nodes = [node for node in model.graph.nodes if node.op == "placeholder"]
+    for i in reversed(order):
+        next(iter(model.graph.nodes)).prepend(nodes[i])
+    model.recompile()
+    run = extract(model, [inputs[i] for i in order])
+    return lambda *args: run(*(args[i] for i in order))
+
+
+class _Dynamic:
+    """`dynamic=` of torch.compile, which is a setting of the process while a function runs.
+
+    torch restores what it found, which is another thread's. Here the last thread restores it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._found: dict[str, bool] = {}
+
+    def make(self, enable: bool) -> Callable[[], Callable[[], None]]:
+        """torch._dynamo.eval_frame.make_set_enable_dynamic."""
+        settings = {"assume_static_by_default": not enable}
+        settings |= {} if enable else {"automatic_dynamic_shapes": False}
+
+        def enter() -> Callable[[], None]:
+            with self._lock:
+                self._inside += 1
+                for name, value in settings.items():
+                    self._found.setdefault(name, getattr(config, name))
+                    setattr(config, name, value)
+            return self._leave
+
+        return enter
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                for name, value in self._found.items():
+                    setattr(config, name, value)
+                self._found.clear()
+
+
 @contextlib.contextmanager
 def compiles_on_threads(ranks: int) -> Iterator[None]:
     """Around a launch: what torch.compile and the bridge keep for the process, kept by thread."""
@@ -168,7 +219,7 @@ def compiles_on_threads(ranks: int) -> Iterator[None]:
         # What it makes of graphs, fx fills from variables of the process, as torch.compile does.
         _door.run_pending(_door.default_rank())  # peers may need the lock to come
         with convert_frame.compile_lock, _in_order():
-            return stocks["extract_compiled_graph_helper"](model, inputs)
+            return _tensors_first(stocks["extract_compiled_graph_helper"], model, inputs)
 
     replacements = {
         "metrics": _Counters,
@@ -181,6 +232,8 @@ def compiles_on_threads(ranks: int) -> Iterator[None]:
     # Functions that were compiled before have a reference to it.
     tracing.__code__ = _is_fx_symbolic_tracing.__code__
     utils._METRICS_CONTEXT = _Metrics(on_exit=utils.record_compilation_metrics)
+    make_dynamic = eval_frame.make_set_enable_dynamic
+    eval_frame.make_set_enable_dynamic = _Dynamic().make
     for name, ours in replacements.items():
         setattr(bridge, name, ours)
     try:
@@ -188,5 +241,6 @@ def compiles_on_threads(ranks: int) -> Iterator[None]:
     finally:
         config.recompile_limit, config.accumulated_recompile_limit = limits
         tracing.__code__, utils._METRICS_CONTEXT = before
+        eval_frame.make_set_enable_dynamic = make_dynamic
         for name, theirs in stocks.items():
             setattr(bridge, name, theirs)

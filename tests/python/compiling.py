@@ -80,6 +80,7 @@ def _both(rank: int, module: str, name: str, options: dict[str, Any]) -> Any:
     compiled = torch.compile(function, fullgraph=True, **options)
     # Guards on free sizes in Python: those in C++ wait for a compiler.
     torch._dynamo.config.enable_cpp_symbolic_shape_guards = False
+    torch._dynamo.config.recompile_limit = 1000  # the functions are compiled for many tests
     ours = _values(rank, compiled, *how, mark)
     return ours, wanted
 

@@ -161,6 +161,7 @@ FUNCTIONS = [
     of_the_rank,
 ]
 SOME = [op_collective_broadcast, in_place_of_a_list, channels, in_a_chain, of_the_rank]
+FREE = [in_place_of_the_argument, in_place_of_a_view, into_tensors, uneven]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -179,7 +180,7 @@ def test_aot_eager(function):
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
-@pytest.mark.parametrize("function", [*SOME, uneven, into_tensors])
+@pytest.mark.parametrize("function", SOME + FREE)
 def test_free_sizes(function, dynamic):
     compiling.check(2, function, sizes=compiling.FREE, dynamic=dynamic)
 
@@ -241,3 +242,21 @@ def test_model(world):
     for (eager, compiled), _ in worlds.run(world, _linear_model):
         assert compiled == pytest.approx(eager, rel=1e-6)
         assert eager[-1] < eager[0]
+
+
+def _settings(rank):
+    """torch's settings of sizes before and after ranks call a function that has free ones."""
+    names = ("assume_static_by_default", "automatic_dynamic_shapes")
+    before = [getattr(torch._dynamo.config, name) for name in names]
+    compiled = torch.compile(in_a_chain, backend="aot_eager", dynamic=True)
+    device = torch_xla.device()
+    xm.all_gather(torch.ones(1, device=device)).tolist()  # none is in it yet
+    for rows in (8, 16):
+        compiled(compiling.at(rank), torch.ones(rows, 2, device=device)).tolist()
+    xm.all_gather(torch.ones(1, device=device)).tolist()  # all have left it
+    return before, [getattr(torch._dynamo.config, name) for name in names]
+
+
+def test_free_sizes_are_not_left_on():
+    for before, after in worlds.run(2, _settings):
+        assert before == after
