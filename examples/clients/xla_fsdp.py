@@ -11,7 +11,7 @@ import launched
 import torch
 from torch import nn
 
-OPTIONS = {"reshard": 1, "flatten": 1, "bf16": 0, "checkpoint": 0, "shard_multiple": 1024}
+OPTIONS = {"reshard": 1, "flatten": 1, "bf16": 0, "checkpoint": 0, "bucket_mb": 0, "coalesce": 0}
 
 
 def train(rank: int, options: argparse.Namespace) -> list[float]:
@@ -27,7 +27,9 @@ def train(rank: int, options: argparse.Namespace) -> list[float]:
             reshard_after_forward=bool(options.reshard),
             flatten_parameters=bool(options.flatten),
             compute_dtype=torch.bfloat16 if options.bf16 else torch.float32,
-            _shard_size_multiple=options.shard_multiple,  # a TPU's tile is 1024 numbers
+            reduce_scatter_bucket_size_mb=options.bucket_mb,
+            coalesce_all_gather_ops=options.coalesce > 0,
+            shard_param_on_dim_0=options.coalesce > 0,
         )
 
     model = launched.model()

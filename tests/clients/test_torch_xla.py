@@ -23,11 +23,7 @@ def check(example, *args, rel=1e-5, plain_args=()):
 
 @pytest.mark.parametrize(
     "args",
-    [
-        (),
-        ("--reshard=0", "--flatten=0", "--shard-multiple=128"),
-        ("--checkpoint=1",),
-    ],
+    [("--checkpoint=1",), ("--reshard=0", "--flatten=0", "--bucket-mb=1")],
     ids=str,
 )
 def test_fsdp(args):
@@ -39,7 +35,7 @@ def test_fsdp_in_bfloat16():
     check("xla_fsdp.py", "--bf16=1", rel=0.05)
 
 
-@pytest.mark.parametrize("args", [(), ("--bucket-mb=1", "--pin-layout=0"), ("--hook=1",)], ids=str)
+@pytest.mark.parametrize("args", [(), ("--bucket-mb=1", "--pin-layout=0", "--hook=1")], ids=str)
 def test_zero(args):
     check("xla_zero.py", *args)
 

@@ -1,6 +1,7 @@
 """Programs on four partitions, each written once for torch_xla_cc and for JAX.
 
-As a script it writes what they give in JAX, with gradients: `python spmd_programs.py results.npz`.
+As a script it writes what they give in JAX, with gradients, or what they are lowered to there:
+`python spmd_programs.py results results.npz`, `python spmd_programs.py hlo programs.npz`.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ def inputs(program: Program) -> list[np.ndarray]:
     return [rng.standard_normal(shape).astype(np.float32) for shape, _ in program.inputs]
 
 
-def in_jax(program: Program) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The result, and the gradients of the sum of its sines."""
+def mapped_in_jax(program: Program) -> Any:
+    """The function of whole arrays."""
     import jax
     from jax import lax
     from jax import numpy as jnp
@@ -109,27 +110,46 @@ def in_jax(program: Program) -> tuple[np.ndarray, list[np.ndarray]]:
         def all_to_all(x, axis, split, concat):
             return lax.all_to_all(x, axis, split, concat, tiled=True)
 
-    mapped = jax.shard_map(
+    return jax.shard_map(
         lambda *xs: program.function(Collectives, *xs),
         mesh=mesh,
         in_specs=tuple(PartitionSpec(*spec) for _, spec in program.inputs),
         out_specs=PartitionSpec(*program.output),
         check_vma=False,
     )
+
+
+def in_jax(program: Program) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The result, and the gradients of the sum of its sines."""
+    import jax
+    from jax import numpy as jnp
+
+    mapped = mapped_in_jax(program)
     xs = [jnp.asarray(x) for x in inputs(program)]
     grads = jax.jit(jax.grad(lambda *xs: jnp.sin(mapped(*xs)).sum(), range(len(xs))))(*xs)
     return np.asarray(jax.jit(mapped)(*xs)), [np.asarray(grad) for grad in grads]
 
 
-def in_torch(name: str) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The same, by torch_xla_cc."""
+def lowered_in_jax(program: Program) -> np.ndarray:
+    """The bytes of the HLO of the sum, before XLA has partitioned it."""
+    import jax
+    from jax import numpy as jnp
+
+    jax.config.update("jax_use_shardy_partitioner", False)  # torch_xla has the other
+    mapped = mapped_in_jax(program)
+    lowered = jax.jit(lambda *xs: jnp.sin(mapped(*xs)).sum()).lower(*inputs(program))
+    module = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+    return np.frombuffer(module, np.uint8)
+
+
+def mapped_in_torch(program: Program) -> Any:
+    """The same by torch_xla_cc: the function, and its inputs on the device."""
     import torch
     import torch_xla
     import torch_xla.distributed.spmd as xs
 
     from torch_xla_cc import functions, spmd
 
-    program = PROGRAMS[name]
     mesh = xs.Mesh(np.array(program.ids), program.shape, program.names)
 
     class Collectives:
@@ -164,20 +184,31 @@ def in_torch(name: str) -> tuple[np.ndarray, list[np.ndarray]]:
         program.output,
     )
     device = torch_xla.device()
-    xs_ = [torch.from_numpy(x).to(device).requires_grad_() for x in inputs(program)]
-    result = mapped(*xs_)
+    return mapped, [torch.from_numpy(x).to(device).requires_grad_() for x in inputs(program)]
+
+
+def in_torch(name: str) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The result, and the gradients of the sum of its sines."""
+    import torch_xla
+
+    mapped, tensors = mapped_in_torch(PROGRAMS[name])
+    result = mapped(*tensors)
     result.sin().sum().backward()
     torch_xla.sync()
-    return result.detach().cpu().numpy(), [x.grad.cpu().numpy() for x in xs_]
+    return result.detach().cpu().numpy(), [x.grad.cpu().numpy() for x in tensors]
 
 
 def main() -> None:
     found = {}
+    what, file = sys.argv[1:]
     for name, program in PROGRAMS.items():
+        if what == "hlo":
+            found[name] = lowered_in_jax(program)
+            continue
         result, grads = in_jax(program)
         found[name] = result
         found |= {f"{name} {i}": grad for i, grad in enumerate(grads)}
-    np.savez(sys.argv[1], **found)
+    np.savez(file, **found)
 
 
 if __name__ == "__main__":

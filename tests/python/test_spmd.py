@@ -22,8 +22,9 @@ from oracle import DTYPES, Case, differences, issue, meaning, put, take_all
 from test_uneven import cases_of
 from test_values import MOVES, reductions, share
 
-from torch_xla_cc import Channel
+from torch_xla_cc import Channel, spmd
 from torch_xla_cc import xla_model as xm
+from torch_xla_cc._hlo.text import Reader
 
 WORLD = 4
 
@@ -178,7 +179,7 @@ def jax_results(tmp_path_factory):
     """What JAX gives for the programs, in a process of its own: it has an XLA of its own."""
     file = tmp_path_factory.mktemp("jax") / "results.npz"
     subprocess.run(
-        [sys.executable, spmd_programs.__file__, str(file)],
+        [sys.executable, spmd_programs.__file__, "results", str(file)],
         env={
             **os.environ,
             "JAX_PLATFORMS": "cpu",
@@ -198,3 +199,81 @@ def test_programs_and_gradients_are_those_of_jax(world, jax_results, name):
     for i, grad in enumerate(grads):
         np.testing.assert_allclose(grad, jax_results[f"{name} {i}"], rtol=1e-4, atol=1e-5)
         assert np.abs(grad).max() > 0.01
+
+
+NATIVE = {
+    "all-gather": "all_gather",
+    "all-reduce": "all_reduce",
+    "reduce-scatter": "reduce_scatter",
+    "all-to-all": "all_to_all",
+    "collective-permute": "collective_permute",
+}
+
+
+def one_call(op):
+    x = torch.ones(16, 4, device=torch_xla.device())
+    shard = enter(x, ("x", None))
+    result = CALLS[op](shard)
+    result = result[0] if isinstance(result, list) else result
+    whole = leave(result, ("x", None), [4 * result.shape[0], result.shape[1]])
+    del shard, result
+    return whole.cpu().shape
+
+
+def test_what_xla_runs(tmp_path):
+    with worlds.partitions(WORLD, {"XLA_FLAGS": f"--xla_dump_to={tmp_path}"}) as world:
+        for op in NATIVE.values():
+            world.run(one_call, op)
+    found = []
+    for file in tmp_path.glob("*after_optimizations.txt"):
+        reader = Reader(file.read_text().splitlines())
+        for computation in reader.computations():
+            for one in computation.instructions:
+                if one.opcode in NATIVE and one.source.op_type.startswith("xla_cc."):
+                    found.append(one.opcode)
+                    assert one.source.op_type == f"xla_cc.{NATIVE[one.opcode]}"
+                    assert one.source.op_name.endswith(" native")
+                    assert reader.header.partitions == WORLD
+                    assert reader.header.replicas == 1
+                    assert one.channel_id
+    assert sorted(found) == sorted(NATIVE)
+
+
+def mistakes():
+    line = mesh()
+    x = torch.ones(8, 6, device=torch_xla.device())
+    found = []
+    for call in (
+        lambda: spmd.shard_map(lambda x: x, line, [("x",)], ("x", None))(x),
+        lambda: spmd.shard_map(lambda x: x, line, [("x", None)], ("x",))(x),
+        lambda: spmd.shard_map(lambda x: x, line, [(None, "x")], (None, "x"))(x),
+        lambda: spmd.shard_map(lambda x: x, line, [("x", None)], ("x", None))(x, x),
+        lambda: spmd.shard_map(lambda x: (x, x), line, [("x", None)], ("x", None))(x),
+        lambda: spmd.shard_map(lambda x: x, xs.Mesh([0, 1, 2, 3], (4,)), [], ()),
+        lambda: spmd.groups(line, "y"),
+        lambda: spmd.shard_map(lambda x: xm.all_gather(x, 0, [[0, 4]]), line, [("x", None)], ())(x),
+    ):
+        try:
+            call()
+            found.append("")
+        except ValueError as error:
+            found.append(str(error))
+    same = spmd.shard_map(lambda x: [x, x], line, [("x", None)], [("x", None), ("x", None)])(x)
+    return found, [one.cpu().tolist() == x.cpu().tolist() for one in same]
+
+
+def test_mistakes(world):
+    found, same = world.run(mistakes)
+    wanted = [
+        "spec = ('x',) of a tensor of shape [8, 6]",
+        "spec = ('x',) of a result of shape [2, 6]",
+        "cuts 6 of shape [8, 6] into 4 parts",
+        "2 arguments, but there are 1 in_specs",
+        "2 results, but there are 1 out_specs",
+        "mesh has no names for its axes",
+        "axis = 'y', but it must be of the mesh's: ('x',)",
+        "(G1)",
+    ]
+    for message, part in zip(found, wanted, strict=True):
+        assert part in message
+    assert same == [True, True]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import math
 import os
@@ -77,10 +76,9 @@ class Target:
 
 def parse_target(name: str) -> Target:
     """The target that `name` stands for: "tpu:v5e:2x4", "gpu:h100x8", "spmd:tpu:v5e:2x4"."""
-    if name.startswith(_PARTITIONED):
-        target = parse_target(name.removeprefix(_PARTITIONED))
-        return dataclasses.replace(target, name=name, partitioned=True)
-    tpu = _TPU_NAME.fullmatch(name)
+    device = name.removeprefix(_PARTITIONED)
+    partitioned = device != name
+    tpu = _TPU_NAME.fullmatch(device)
     if tpu and tpu["generation"] in _TPU:
         return Target(
             name=name,
@@ -89,8 +87,9 @@ def parse_target(name: str) -> Target:
             options=_TPU[tpu["generation"]][1],
             environment=_TPU_ENVIRONMENT,
             plugin=_LIBTPU,
+            partitioned=partitioned,
         )
-    gpu = _GPU_NAME.fullmatch(name)
+    gpu = _GPU_NAME.fullmatch(device)
     if gpu and gpu["generation"] in GPUS:
         return Target(
             name=name,
@@ -103,12 +102,13 @@ def parse_target(name: str) -> Target:
             # Autotuning would run kernels.
             environment={"XLA_FLAGS": "--xla_gpu_autotune_level=0"},
             plugin=_CUDA,
+            partitioned=partitioned,
         )
     known = [f"tpu:{generation}:{example}" for generation, (example, _) in _TPU.items()]
     known += [f"gpu:{generation}x8" for generation in GPUS]
     raise ValueError(
         f"target {name!r}: expected kind:generation:topology, such as {', '.join(known)} "
-        "(the topology may be any that the generation comes in)"
+        "(the topology may be any that the generation comes in), or 'spmd:' and that"
     )
 
 
