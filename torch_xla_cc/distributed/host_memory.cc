@@ -76,7 +76,9 @@ at::Tensor HostView(const at::Tensor& x) {
   // own later, in which much of this one is computed once more.
   if (XlaC().attr("_check_tensor_need_materialization")(one)[py::int_(0)].cast<bool>()) {
     const std::string device = "xla:" + std::to_string(x.device().index());
-    XlaC().attr("_xla_step_marker")(device, py::list(), "wait"_a = false, "reset_scope"_a = false);
+    // Not a step: that changes the seed of random numbers, and other ranks may have nothing
+    // pending.
+    XlaC().attr("_xla_sync_live_tensors")(device, py::list(), "wait"_a = false);
   }
   XlaC().attr("_xla_sync_multi")(one, py::list(), "wait"_a = true, "sync_xla_data"_a = true);
   const py::object capsule = XlaC().attr("_to_dlpack")(tensor);
