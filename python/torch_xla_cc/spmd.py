@@ -37,9 +37,9 @@ def groups(mesh: xs.Mesh, axis: Axes) -> list[list[int]]:
     """
     names = _names(axis)
     for name in names:
-        if name not in (mesh.axis_names or ()):
+        if name not in _axes(mesh):
             raise ValueError(
-                f"groups: axis = {show(axis)}, but it must be of the mesh's: {mesh.axis_names}"
+                f"groups: axis = {show(axis)}, but it must be of the mesh's: {_axes(mesh)}"
             )
     numbers = [mesh.get_axis_name_idx(name) for name in names]
     ids = np.moveaxis(mesh.get_logical_mesh(), numbers, range(-len(numbers), 0))
@@ -65,7 +65,7 @@ def shard_map(
         None: not cut. Along axes that it does not name, partitions have the same.
       out_specs: that of the result, a tuple; or a list of them if `fn` returns several tensors.
     """
-    if not mesh.axis_names:
+    if not _axes(mesh):
         raise ValueError("shard_map: mesh has no names for its axes. Give them: Mesh(..., names)")
     one = isinstance(out_specs, tuple)
     specs = [out_specs] if isinstance(out_specs, tuple) else out_specs
@@ -77,10 +77,16 @@ def shard_map(
                 f"shard_map: {len(tensors)} arguments, but there are {len(region.in_specs)} "
                 "in_specs"
             )
+        if not torch.is_grad_enabled():
+            tensors = tuple(tensor.detach() for tensor in tensors)  # nothing is kept then
         results = _ShardMap.apply(region, *tensors)  # type: ignore[no-untyped-call]
         return results[0] if one else results
 
     return whole
+
+
+def _axes(mesh: xs.Mesh) -> tuple[str, ...]:
+    return tuple(mesh.axis_names or ())
 
 
 def _names(axes: Axes) -> tuple[str, ...]:
@@ -100,7 +106,6 @@ class _Region:
     ) -> None:
         self.fn = fn
         self.mesh = mesh
-        self.axes: tuple[str, ...] = tuple(mesh.axis_names or ())
         self.in_specs = in_specs
         self.out_specs = out_specs
 
@@ -136,14 +141,14 @@ class _Region:
     def others(self, spec: Spec) -> tuple[str, ...]:
         """The axes along which partitions have the same."""
         named = {name for axes in spec for name in _names(axes)}
-        return tuple(name for name in self.axes if name not in named)
+        return tuple(name for name in _axes(self.mesh) if name not in named)
 
     def save(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Size | None]:
         """What the backward pass keeps: whole tensors. Shards would not live beyond a step."""
         if not _partitions.is_manual(tensor):
             return tensor, None
         rows = tensor.detach().reshape(1) if tensor.dim() == 0 else tensor.detach()
-        spec = (self.axes, *[None] * (rows.dim() - 1))
+        spec = (_axes(self.mesh), *[None] * (rows.dim() - 1))
         return self.leave(rows, spec), tensor.shape
 
     def load(self, saved: tuple[torch.Tensor, torch.Size | None]) -> torch.Tensor:
@@ -151,7 +156,7 @@ class _Region:
         tensor, shape = saved
         if shape is None:
             return tensor
-        spec = (self.axes, *[None] * (tensor.dim() - 1))
+        spec = (_axes(self.mesh), *[None] * (tensor.dim() - 1))
         return self.enter(tensor, spec).reshape(shape)
 
 
@@ -201,10 +206,9 @@ class _ShardMap(torch.autograd.Function):
         found = iter(torch.autograd.grad(outputs, inputs, shards, allow_unused=True))
         results: list[torch.Tensor | None] = [None]
         for edge, spec in zip(ctx.inputs, region.in_specs, strict=True):
-            own: Any = None if edge is None else next(found)
-            if own is not None:
-                if others := region.others(spec):
-                    own = xm.all_reduce(xm.REDUCE_SUM, own, groups=groups(region.mesh, others))
-                own = region.leave(own, spec)
-            results.append(own)
+            shard: Any = None if edge is None else next(found)
+            others = region.others(spec)
+            if shard is not None and others:
+                shard = xm.all_reduce(xm.REDUCE_SUM, shard, groups=groups(region.mesh, others))
+            results.append(None if shard is None else region.leave(shard, spec))
         return tuple(results)

@@ -6,8 +6,10 @@ and their gradients against jax.shard_map; and what is refused.
 
 import os
 import re
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -22,7 +24,7 @@ from oracle import DTYPES, Case, differences, issue, meaning, put, take_all
 from test_uneven import cases_of
 from test_values import MOVES, reductions, share
 
-from torch_xla_cc import Channel, spmd
+from torch_xla_cc import Channel, functions, spmd
 from torch_xla_cc import xla_model as xm
 from torch_xla_cc._hlo.text import Reader
 
@@ -211,7 +213,7 @@ NATIVE = {
 
 
 def one_call(op):
-    x = torch.ones(16, 4, device=torch_xla.device())
+    x = torch.randn(16, 4).to(torch_xla.device())  # not of ones, which XLA:CPU folds
     shard = enter(x, ("x", None))
     result = CALLS[op](shard)
     result = result[0] if isinstance(result, list) else result
@@ -277,3 +279,46 @@ def test_mistakes(world):
     for message, part in zip(found, wanted, strict=True):
         assert part in message
     assert same == [True, True]
+
+
+def in_two_steps():
+    x = torch.arange(32.0).reshape(8, 4).to(torch_xla.device()).requires_grad_()
+    gathered = spmd.shard_map(
+        lambda x: functions.all_gather(x * x, 0).sum() * x, mesh(), [("x", None)], ("x", None)
+    )(x)
+    torch_xla.sync()
+    first = gathered.detach().cpu()
+    gathered.sum().backward()
+    return first, x.grad.cpu()
+
+
+def test_forward_and_backward_may_be_in_different_steps(world):
+    first, grad = world.run(in_two_steps)
+    x = torch.arange(32.0).reshape(8, 4).requires_grad_()
+    wanted = (x * x).sum() * x
+    wanted.sum().backward()
+    torch.testing.assert_close(first, wanted.detach())
+    torch.testing.assert_close(grad, x.grad)
+
+
+EXAMPLE = Path(__file__).parents[2] / "examples/spmd.py"
+
+
+def example_losses():
+    return runpy.run_path(str(EXAMPLE))["train"]()
+
+
+def test_the_example_trains_as_plain_torch(world):
+    torch.manual_seed(0)
+    x = torch.randn(32, 16)
+    weights = [torch.randn(16, 64) / 4, torch.randn(64, 4) / 8]
+    weights = [weight.requires_grad_() for weight in weights]
+    optimizer = torch.optim.AdamW(weights, lr=1e-2)
+    wanted = []
+    for _ in range(10):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(torch.tanh(x @ weights[0]) @ weights[1], x[:, :4].sin())
+        loss.backward()
+        optimizer.step()
+        wanted.append(loss.item())
+    assert world.run(example_losses, timeout_s=120) == pytest.approx(wanted, rel=1e-5)
