@@ -55,7 +55,8 @@ message HloInstructionProto {
   repeated SliceDimensions slice_dimensions = 17; repeated int64 dynamic_slice_sizes = 20;
   PaddingConfig padding_config = 21; int64 channel_id = 26; string custom_call_target = 28;
   int64 id = 35; repeated int64 operand_ids = 36; repeated int64 control_predecessor_ids = 37;
-  repeated int64 called_computation_ids = 38; bytes backend_config = 43; int64 all_reduce_id = 45;
+  repeated int64 called_computation_ids = 38; OpSharding sharding = 40;
+  bytes backend_config = 43; int64 all_reduce_id = 45;
   bool is_host_transfer = 47; repeated ReplicaGroup replica_groups = 49;
   repeated SourceTarget source_target_pairs = 52; bool constrain_layout = 56;
   string comparison_direction = 63; bool custom_call_has_side_effect = 65;
@@ -63,6 +64,7 @@ message HloInstructionProto {
   string comparison_type = 72; int64 custom_call_api_version = 77;
   CollectiveDeviceListProto collective_device_list = 87;
 }
+message OpSharding { int64 type = 1; repeated OpSharding tuple_shardings = 5; }
 message SliceDimensions { int64 start = 1; int64 limit = 2; int64 stride = 3; }
 message ShapeProto {
   PrimitiveType element_type = 2; repeated int64 dimensions = 3;

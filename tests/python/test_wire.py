@@ -24,7 +24,12 @@ ROOT = Path(__file__).parents[2]
 SCHEMA = (ROOT / "lowering/hlo/hlo.proto").read_text()
 HloModuleProto = _hlo_pb.load(SCHEMA)["HloModuleProto"]
 
-TARGETS = {"cpu": ("cpu", 4), "tpu": ("tpu:v5e:2x4", 8), "gpu": ("gpu:h100x8", 8)}
+TARGETS = {
+    "cpu": ("cpu", 4),
+    "tpu": ("tpu:v5e:2x4", 8),
+    "gpu": ("gpu:h100x8", 8),
+    "spmd": ("spmd:gpu:h100x8", 8),
+}
 NUMBERS = {**_hlo_pb.enums(SCHEMA)["PrimitiveType"]}
 NO_ARRAYS = {"PRIMITIVE_TYPE_INVALID", "TUPLE", "TOKEN"}
 TYPES = [number for name, number in NUMBERS.items() if name not in NO_ARRAYS]
