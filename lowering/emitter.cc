@@ -177,7 +177,7 @@ Values Emitter::ReduceScatter(const Values& xs, ReduceKind kind, int64_t dim,
     return AlongFront(c(), xs, dim,
                       [&](const Values& ys) { return ReduceScatter(ys, kind, 0, groups); });
   }
-  if (GoesByRows(target_, xs, dim)) {
+  if (GoesByRows(target_, xs, dim, members)) {
     return ByRows(c(), xs, members,
                   [&](const Values& ys) { return ReduceScatter(ys, kind, 0, groups); });
   }

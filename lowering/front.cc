@@ -6,12 +6,25 @@
 namespace xla_cc {
 
 using hlo::Computation;
+using hlo::Shape;
 using hlo::Value;
 using hlo::Values;
 
 namespace {
 
 constexpr int64_t kTile[] = {128, 8};  // of the last dimension, and of the one before it
+
+// The rows as which an operand of a reduce-scatter goes, or what it is.
+Shape RowsOf(const Shape& shape, int64_t parts) {
+  const std::vector<int64_t>& dims = shape.dims;
+  if (dims.size() == 1 && dims[0] % (parts * kTile[0] * kTile[1]) == 0) {
+    return {shape.type, {dims[0] / kTile[0], kTile[0]}};
+  }
+  if (dims.size() < 3) return shape;
+  int64_t rows = 1;
+  for (size_t i = 0; i + 1 < dims.size(); ++i) rows *= dims[i];
+  return {shape.type, {rows, dims.back()}};
+}
 
 }  // namespace
 
@@ -44,25 +57,24 @@ Values AlongFront(Computation& c, const Values& xs, int64_t dim,
   return results;
 }
 
-bool GoesByRows(const Target& target, const Values& xs, int64_t dim) {
+bool GoesByRows(const Target& target, const Values& xs, int64_t dim, int64_t parts) {
   if (target.kind != DeviceKind::kTpu || dim != 0) return false;
-  return std::any_of(xs.begin(), xs.end(), [](const Value& x) { return x.shape.rank() > 2; });
+  return std::any_of(xs.begin(), xs.end(),
+                     [&](const Value& x) { return RowsOf(x.shape, parts) != x.shape; });
 }
 
 Values ByRows(Computation& c, const Values& xs, int64_t parts,
               const std::function<Values(const Values&)>& run) {
   Values operands;
   for (const Value& x : xs) {
-    const std::vector<int64_t>& dims = x.shape.dims;
-    int64_t rows = 1;
-    for (size_t i = 0; i + 1 < dims.size(); ++i) rows *= dims[i];
-    operands.push_back(dims.size() < 3 ? x : c.Reshape(x, {rows, dims.back()}));
+    const Shape rows = RowsOf(x.shape, parts);
+    operands.push_back(rows == x.shape ? x : c.Reshape(x, rows.dims));
   }
   Values results = run(operands);
   for (size_t i = 0; i < xs.size(); ++i) {
     std::vector<int64_t> dims = xs[i].shape.dims;
     dims[0] /= parts;
-    if (dims.size() > 2) results[i] = c.Reshape(results[i], dims);
+    if (results[i].shape.dims != dims) results[i] = c.Reshape(results[i], dims);
   }
   return results;
 }

@@ -20,12 +20,13 @@ bool GoesToFront(const Target& target, const hlo::Values& xs, int64_t dim, int64
 hlo::Values AlongFront(hlo::Computation& c, const hlo::Values& xs, int64_t dim,
                        const std::function<hlo::Values(const hlo::Values&)>& run);
 
-// A TPU's compiler makes an all-reduce of most reduce-scatters of three dimensions or more, and of
-// few that have two: along the first dimension they can go as rows of the last.
-bool GoesByRows(const Target& target, const hlo::Values& xs, int64_t dim);
+// A TPU's compiler makes an all-reduce of reduce-scatters of vectors, and of most of three
+// dimensions or more, but of few that have two. So along the first dimension these go as rows: of
+// the last dimension, or of a vector, where the blocks are whole tiles, of 128 (the same bytes in
+// memory).
+bool GoesByRows(const Target& target, const hlo::Values& xs, int64_t dim, int64_t parts);
 
-// `run` on operands of two dimensions, of which the last is theirs; its results, of which every
-// rank holds 1 / parts, with the others again.
+// `run` on those rows; its results, of which every rank holds 1 / parts, as `xs` have them.
 hlo::Values ByRows(hlo::Computation& c, const hlo::Values& xs, int64_t parts,
                    const std::function<hlo::Values(const hlo::Values&)>& run);
 

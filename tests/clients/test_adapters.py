@@ -16,7 +16,8 @@ def as_cuda():
     cuda.uninstall()
 
 
-def test_cuda_is_this_device(as_cuda):
+def test_cuda_is_this_device(as_cuda, monkeypatch):
+    monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # as `import deepspeed` leaves it
     places = [
         torch.zeros(2, device="cuda"),
         torch.zeros(2, device=torch.cuda.current_device()),
@@ -32,7 +33,7 @@ def test_cuda_is_this_device(as_cuda):
     assert places[0].type() == "torch.cuda.FloatTensor"
     assert torch.zeros(2).device.type == "cpu"
     assert places[0].is_cuda and not torch.zeros(2).is_cuda
-    assert not torch.cuda.is_available()
+    assert not torch.cuda.is_available() and not torch.cuda.is_current_stream_capturing()
 
 
 def test_cuda_in_a_backward_pass(as_cuda):

@@ -116,6 +116,10 @@ std::vector<Case> Cases() {
       {"all_reduce_list_cpu", kCpu, AllReduce{}, list},
       {"reduce_scatter_list_tpu", kTpu, ReduceScatter{}, list},
       {"reduce_scatter_list_gpu", kGpu, ReduceScatter{}, list},
+      {"reduce_scatter_rows_tpu",
+       kTpu,
+       ReduceScatter{},
+       {F32({16, 3, 4}), F32({8 * 1024}), F32({24})}},
       {"all_gather_list_with_empty_tpu", kTpu, AllGather{}, {F32({0}), F32({2})}},
       // Groups: compact where they are regular.
       {"all_gather_blocks_tpu", kTpu, AllGather{0, blocks}, one},

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <vector>
 
+#include "torch_xla_cc/distributed/unlocked.h"
 #include "torch_xla_cc/distributed/write.h"
 
 namespace xla_cc {
@@ -62,7 +63,20 @@ py::object& XlaC() {
   return *module;
 }
 
+std::mutex& MutexOf(at::Device device) {
+  static auto* mutexes = new std::map<at::DeviceIndex, std::mutex>;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  return (*mutexes)[device.index()];
+}
+
 }  // namespace
+
+std::unique_lock<std::mutex> LockTensors(at::Device device) {
+  std::unique_lock lock(MutexOf(device), std::defer_lock);
+  Unlocked([&] { lock.lock(); });  // who holds it may wait for the interpreter lock
+  return lock;
+}
 
 at::Tensor HostView(const at::Tensor& x) {
   if (x.numel() == 0) return at::empty(x.sizes(), at::TensorOptions(x.scalar_type()));
@@ -78,6 +92,7 @@ at::Tensor HostView(const at::Tensor& x) {
     const std::string device = "xla:" + std::to_string(x.device().index());
     // Not a step: that changes the seed of random numbers, and other ranks may have nothing
     // pending.
+    const auto lock = LockTensors(x.device());
     XlaC().attr("_xla_sync_live_tensors")(device, py::list(), "wait"_a = false);
   }
   XlaC().attr("_xla_sync_multi")(one, py::list(), "wait"_a = true, "sync_xla_data"_a = true);

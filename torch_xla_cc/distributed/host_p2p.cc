@@ -142,6 +142,7 @@ bool HostSend::isCompleted() {
 
 HostReceive::HostReceive(PointToPoint ends, at::Tensor x)
     : Work(-1, c10d::OpType::RECV), ends_(std::move(ends)), x_(std::move(x)) {
+  like_ = at::empty(x_.sizes(), at::TensorOptions(x_.scalar_type()).device(at::kMeta));
   header_ = at::zeros({kHeaderBytes}, at::kByte);
   Tensors headers{header_};
   if (ends_.to_itself()) {
@@ -169,15 +170,16 @@ void HostReceive::Take() {
   }
   source_ = ends_.peer == kAnySource ? header_work_->sourceRank() : ends_.peer;
   const Header header = Parse(header_);
-  const bool fits = header.shape == ShapeText(x_);
+  const bool fits = header.shape == ShapeText(like_);
   // What does not fit is taken as well, so that the sender can go on, to hear of it.
-  value_ = fits ? HostBuffer(x_.sizes(), x_.scalar_type()) : at::empty({header.bytes}, at::kByte);
+  value_ =
+      fits ? HostBuffer(like_.sizes(), like_.scalar_type()) : at::empty({header.bytes}, at::kByte);
   std::string wrong;
   if (!fits) {
     wrong = "group " + ends_.group.name + ": " + RankName(ends_.group, source_) + " sends " +
             header.shape + " with tag " + std::to_string(ends_.tag) + " at " + header.site +
             ", and " + RankName(ends_.group, ends_.group.rank) + " receives it as " +
-            ShapeText(x_) + " at " + ends_.said.site + ". Send and receive one shape and dtype";
+            ShapeText(like_) + " at " + ends_.said.site + ". Send and receive one shape and dtype";
     ends_.check->Break(wrong, false);
   }
   Tensors data{value_.numel() == 0 ? value_ : value_.reshape({-1}).view(at::kByte)};
@@ -197,6 +199,7 @@ bool HostReceive::isCompleted() {
 bool HostReceive::wait(std::chrono::milliseconds timeout) {
   if (done_) return true;
   if (!Unlocked([&] { return taking_.Wait(timeout); })) ThrowLate(ends_, timeout);
+  const auto lock = LockTensors(x_.device());
   WriteFromHost(x_, value_);
   done_ = true;
   value_.reset();

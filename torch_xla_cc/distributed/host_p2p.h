@@ -97,6 +97,7 @@ class HostReceive final : public c10d::Work {
 
   PointToPoint ends_;
   at::Tensor x_;
+  at::Tensor like_;  // its shape and dtype, for the other thread
   at::Tensor header_;
   at::Tensor value_;
   WorkPtr header_work_;

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "torch_xla_cc/arguments.h"
+#include "torch_xla_cc/distributed/host_memory.h"
 #include "torch_xla_cc/distributed/unlocked.h"
 
 namespace xla_cc {
@@ -93,6 +94,8 @@ void HostWork::Finish() {
   // Writing takes the interpreter lock, and who waits for that must not hold it.
   Unlocked([this] {
     std::call_once(finished_, [this] {
+      std::unique_lock<std::mutex> lock;
+      if (!outputs_.empty()) lock = LockTensors(outputs_[0].device());
       for (const Part& part : parts_) part.finish();
       parts_.clear();  // and what they held
     });
