@@ -60,3 +60,17 @@ def test_a_reduce_scatter_of_a_sequence_stays_one(shape, dtype):
         f"{row.operands[0][: row.operands[0].index('[')]}"
         f"[{x.numel() // shape[-1] // 8},{shape[-1]}]",
     )
+
+
+@pytest.mark.parametrize("target", [TARGETS[1], TARGETS[3]])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("size", [8 * 2048 * 3, 1 << 20])
+def test_a_reduce_scatter_of_a_vector_stays_one(target, dtype, size):
+    """As FSDP and ZeRO have them. As they are, they become all-reduces; these are the same bytes."""
+    x = zeros(size).to(dtype)
+    torch_xla.sync()
+    report = torch_xla_cc.assert_lowers_to(
+        lambda: xm.reduce_scatter("sum", x, scatter_dim=0), "reduce-scatter", target=target
+    )
+    assert [row.before for row in report.rows] == [("reduce-scatter",)]
+    torch_xla_cc.assert_no_copy(lambda: xm.reduce_scatter("sum", x, scatter_dim=0), target=target)

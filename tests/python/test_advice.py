@@ -38,6 +38,7 @@ def given():
     made = SimpleNamespace(
         wide=tensor(256, 128),
         flat=tensor(512, 4, 64),
+        vector=tensor(8 * 16385),
         small=tensor(64, 128),
         bf16=tensor(64, 128, dtype=torch.bfloat16),
         row=tensor(1, 1 << 15),
@@ -70,6 +71,10 @@ FOUND = [
      lambda g: xm.all_reduce("sum", g.wide)[:, 96:]),
     ("halves", TPU, "reduce-scatter", 3 * BYTES // 4, 0,
      lambda g: xm.all_reduce("sum", g.wide, groups=HALVES[TPU])[64:128]),
+    ("three dimensions", TPU, "reduce-scatter", 7 * (512 << 10) // 8, 0,
+     lambda g: xm.all_reduce("sum", g.flat)[:64] + 1),
+    ("a vector", TPU, "reduce-scatter", 7 * (512 << 10) // 8, 0,
+     lambda g: xm.all_reduce("sum", g.flat.view(-1))[: 16 << 10] + 1),
     # An all-gather brings (n - 1) B, of a quarter of the columns a quarter.
     ("columns", TPU, "gather-less", 7 * BYTES * 3 // 4, 0,
      lambda g: xm.all_gather(g.wide)[:, :32] + 1),
@@ -150,7 +155,7 @@ WELL = [
      lambda g: xm.all_reduce("sum", g.wide, groups=[[i] for i in range(8)])[:32]),
     ("small", TPU, lambda g: xm.all_reduce("sum", g.small)[:8] + 1),
     # This compiler would make an all-reduce of the reduce-scatter.
-    ("no reduce-scatter", TPU, lambda g: xm.all_reduce("sum", g.flat)[:64] + 1),
+    ("no reduce-scatter", TPU, lambda g: xm.all_reduce("sum", g.vector)[:16385] + 1),
     ("a reduce-scatter", TPU, lambda g: xm.reduce_scatter("sum", g.wide, 1.0, 0, 8) + 1),
     ("all parts", TPU, lambda g: (lambda y: y[:1024] + y[1024:])(xm.all_gather(g.wide))),
     ("all columns", TPU, lambda g: (lambda y: y[:, :32] @ y[:, 96:].t())(xm.all_gather(g.wide))),

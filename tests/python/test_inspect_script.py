@@ -109,7 +109,7 @@ def test_the_demo():
     found = rows(done)
     assert Counter((*row["before"], row["after"]) for row in found) == {
         ("all-gather", "all-gather"): 4,
-        ("reduce-scatter", "all-reduce"): 4,  # which that compiler makes of small ones
+        ("reduce-scatter", "reduce-scatter"): 4,
         ("all-reduce", "all-reduce"): 2,
     }
     assert {Path(row["file"]).name for row in found} == {"tensor_parallel.py", "demo.py"}

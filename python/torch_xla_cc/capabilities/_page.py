@@ -40,7 +40,7 @@ emits with its native rule. What failed is the table that a lowering looks up
   [spec.md](spec.md) says under "Fallback", built of instructions that this compiler takes.
 - **becomes**: what the compiler makes of the native instruction, in its optimised program. That is
   the compiler's choice, and may change with the size of the operand: a TPU makes an all-reduce of a
-  small reduce-scatter, and keeps a larger one.
+  small reduce-scatter, and keeps most larger ones ([spec.md](spec.md#layout)).
 
 Kinds of devices that are not here (Neuron, others) are taken as native throughout. A generation
 that is not here is held for the least of its kind: what one generation does not take, it does not.
@@ -90,7 +90,7 @@ _METHODS = """\
   "Several" means these two. Only all_gather, all_reduce and reduce_scatter have an instruction of
   several operands that means one of each; the other ops are always emitted one by one.
   More dimensions were not probed: what a TPU's compiler refuses of those depends on the shape, and
-  the lowering avoids it ([spec.md](spec.md#channels), "Layout").
+  the lowering avoids it ([spec.md](spec.md#layout)).
 - Equal groups are rows of a square. Scrambled ones are both halves of the world, each in the order
   0, 3, 6, ... modulo its size. Unequal ones are a quarter, a half and a quarter. Partial ones are
   the first two quarters. Other groups of these forms were probed for f32 and one operand: a form
