@@ -66,7 +66,7 @@ def test_a_reduce_scatter_of_a_sequence_stays_one(shape, dtype):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("size", [8 * 2048 * 3, 1 << 20])
 def test_a_reduce_scatter_of_a_vector_stays_one(target, dtype, size):
-    """As FSDP and ZeRO have them. As they are, they become all-reduces; these are the same bytes."""
+    """As FSDP and ZeRO have them: as vectors they become all-reduces. No bytes are moved."""
     x = zeros(size).to(dtype)
     torch_xla.sync()
     report = torch_xla_cc.assert_lowers_to(

@@ -68,7 +68,7 @@ def _functions(device: torch.device) -> dict[str, Any]:
         "current_device": lambda: 0,
         "set_device": lambda device: None,
         "device_count": lambda: 1,
-        # Said here too: with PYTORCH_NVML_BASED_CUDA_CHECK, which DeepSpeed sets, torch counts devices.
+        # By PYTORCH_NVML_BASED_CUDA_CHECK, which DeepSpeed sets, torch asks device_count().
         "is_available": lambda: False,
         "is_current_stream_capturing": lambda: False,
         "synchronize": lambda *_, **__: _synchronize(device),
