@@ -3,7 +3,9 @@
     torchrun --standalone --nproc-per-node=4 examples/clients/megatron_gpt.py --tp=4
     torchrun --standalone --nproc-per-node=4 examples/clients/megatron_gpt.py --tp=2 --pp=2
 
-`--sequence-parallel=1` splits the sequence too, `--experts=4 --ep=4` makes the MLPs experts.
+`--sequence-parallel=1` splits the sequence too, `--experts=4 --ep=4` makes the MLPs experts,
+`--vpp=2` gives each pipeline stage two parts of the model, `--distributed-optimizer=1` splits the
+optimizer's state among data parallel ranks.
 """
 
 from __future__ import annotations
@@ -30,26 +32,28 @@ from torch_xla_cc.adapters import megatron
 SEQUENCE, VOCABULARY, MICRO_BATCH, MICRO_BATCHES = 32, 128, 2, 2
 Batch = tuple[torch.Tensor, torch.Tensor]
 
-run = Run(__doc__, tp=1, pp=1, ep=1, sequence_parallel=0, experts=0)
+run = Run(__doc__, tp=1, pp=1, ep=1, vpp=0, sequence_parallel=0, experts=0, distributed_optimizer=0)
 options = run.options
 torch_xla_cc.install()  # on gloo too: torch_xla replaces new_group when it is imported
 megatron.install(run.device)
 parallel_state.initialize_model_parallel(
     tensor_model_parallel_size=options.tp,
     pipeline_model_parallel_size=options.pp,
+    virtual_pipeline_model_parallel_size=options.vpp or None,
     expert_model_parallel_size=options.ep,
     create_gloo_process_groups=False,
 )
 tensor_parallel.model_parallel_cuda_manual_seed(1)
 
 config = TransformerConfig(
-    num_layers=2,
+    num_layers=2 * (options.vpp or 1),
     hidden_size=64,
     num_attention_heads=4,
     hidden_dropout=0.0,
     attention_dropout=0.0,
     tensor_model_parallel_size=options.tp,
     pipeline_model_parallel_size=options.pp,
+    virtual_pipeline_model_parallel_size=options.vpp or None,
     expert_model_parallel_size=options.ep,
     expert_tensor_parallel_size=1,
     sequence_parallel=bool(options.sequence_parallel),
@@ -62,17 +66,36 @@ config = TransformerConfig(
 )
 config.finalize_model_grads_func = finalize_model_grads
 torch.manual_seed(1)
-model = GPTModel(
-    config,
-    megatron.local_block(config),
-    VOCABULARY,
-    max_sequence_length=SEQUENCE,
-    pre_process=parallel_state.is_pipeline_first_stage(),
-    post_process=parallel_state.is_pipeline_last_stage(),
-    position_embedding_type="rope",
-).to(run.device)
-model = DistributedDataParallel(config, DistributedDataParallelConfig(), model)
-optimizer = get_megatron_optimizer(OptimizerConfig(lr=1e-3), [model], use_gloo_process_groups=False)
+
+
+def part(number: int | None) -> DistributedDataParallel:
+    """What this stage has of the model: all of it, or one of its virtual stages."""
+    virtual = {"ignore_virtual": False, "vp_stage": number}
+    model = GPTModel(
+        config,
+        megatron.local_block(config, vp_stage=number),
+        VOCABULARY,
+        max_sequence_length=SEQUENCE,
+        pre_process=parallel_state.is_pipeline_first_stage(**virtual),
+        post_process=parallel_state.is_pipeline_last_stage(**virtual),
+        position_embedding_type="rope",
+        vp_stage=number,
+    ).to(run.device)
+    return DistributedDataParallel(
+        config,
+        DistributedDataParallelConfig(
+            use_distributed_optimizer=bool(options.distributed_optimizer)
+        ),
+        model,
+    )
+
+
+parts = [part(number) for number in (range(options.vpp) if options.vpp else [None])]
+optimizer = get_megatron_optimizer(
+    OptimizerConfig(lr=1e-3, use_distributed_optimizer=bool(options.distributed_optimizer)),
+    parts,
+    use_gloo_process_groups=False,
+)
 
 
 def batches() -> Iterator[Batch]:
@@ -98,14 +121,15 @@ def forward(batch: Iterator[Batch], model: torch.nn.Module) -> tuple[torch.Tenso
     return model(tokens, places, unseen, labels=labels), partial(mean)
 
 
-data = batches()
+data = [batches() for _ in parts]
 for step in run.steps():
-    model.zero_grad_buffer()
+    for model in parts:
+        model.zero_grad_buffer()
     optimizer.zero_grad()
     losses = get_forward_backward_func()(
         forward_step_func=forward,
         data_iterator=data,
-        model=model,
+        model=parts,
         num_microbatches=MICRO_BATCHES,
         seq_length=SEQUENCE,
         micro_batch_size=MICRO_BATCH,

@@ -25,6 +25,16 @@ def test_losses_are_those_of_gloo(options):
     assert ("isend" in ran.output or "send(" in ran.output) == ("--pp=2" in options)
 
 
+def test_distributed_optimizer():
+    ran = runs.same_losses(GPT, "--tp=2", "--distributed-optimizer=1", rel=1e-4, steps=6)
+    assert "reduce_scatter_tensor(" in ran.output and "all_gather_into_tensor(" in ran.output
+
+
+def test_two_parts_of_the_model_on_each_stage():
+    ran = runs.same_losses(GPT, "--tp=2", "--pp=2", "--vpp=2", rel=1e-4, steps=6)
+    assert "send(" in ran.output and "recv(" in ran.output
+
+
 def test_experts():
     """Rows go to experts as the router says: each step has shapes of its own, and is compiled.
 
