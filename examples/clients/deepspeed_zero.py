@@ -1,6 +1,8 @@
 """ZeRO of DeepSpeed: optimizer states (--stage=1), gradients (2), parameters (3) are partitioned.
 
 torchrun --standalone --nproc-per-node=4 examples/clients/deepspeed_zero.py --stage=3
+
+`--offload=1` keeps the optimizer and its states on the host.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import torch
 from common import Run
 from torch import nn
 
-run = Run(__doc__, stage=1, bf16=0)
+run = Run(__doc__, stage=1, bf16=0, offload=0)
 if run.is_xla:
     from torch_xla_cc.adapters import deepspeed as adapter
 
@@ -30,9 +32,10 @@ engine, *_ = deepspeed.initialize(
         "train_micro_batch_size_per_gpu": 32,
         "zero_optimization": {
             "stage": run.options.stage,
-            "reduce_bucket_size": 2048,  # elements; what is not larger than the model
             "stage3_param_persistence_threshold": 0,  # partition small parameters too
+            "offload_optimizer": {"device": "cpu"} if run.options.offload else None,
         },
+        "zero_force_ds_cpu_optimizer": False,  # on the host too, torch's own will do
         "bf16": {"enabled": bool(run.options.bf16)},
     },
 )

@@ -18,6 +18,11 @@ def test_bfloat16_losses_are_those_of_gloo():
     runs.same_losses("deepspeed_zero.py", "--stage=2", "--bf16=1", rel=0.05)
 
 
+@pytest.mark.parametrize("stage", [2, 3])
+def test_optimizer_on_the_host(stage):
+    runs.same_losses("deepspeed_zero.py", f"--stage={stage}", "--offload=1", steps=6, ranks=2)
+
+
 def test_fused_adam_is_that_of_torch():
     runs.run(PROGRAM, "adam", ranks=2)
 

@@ -40,6 +40,8 @@ def install() -> None:
       `data_ptr()` is, and on XLA devices that is 0 for all;
     - TorchCheckpointEngine.load: deepspeed says by a function that all tensors go to the host, and
       torch takes no function for those of XLA devices;
+    - DeepSpeedEngine.zero_reduce_bucket_size: no larger than the model. The default is 5e8, and
+      ZeRO makes a buffer of that size, and writes gradients into parts of it;
     - has_inf_or_nan: it calls `amax()`, and torch_xla 2.9 reduces nothing there.
     """
     with _lock:
@@ -62,6 +64,7 @@ def uninstall() -> None:
 
 
 _init_engine = DeepSpeedEngine.__init__
+_bucket_size = DeepSpeedEngine.zero_reduce_bucket_size
 _load = TorchCheckpointEngine.load
 
 
@@ -90,6 +93,12 @@ def _shared_params(engine: Any) -> dict[str, str]:  # noqa: ANN401
     }
 
 
+def _bucket_of_model(engine: Any) -> int:  # noqa: ANN401
+    """DeepSpeedEngine.zero_reduce_bucket_size."""
+    parameters = engine.module.parameters()
+    return min(_bucket_size(engine), sum(getattr(p, "ds_numel", p.numel()) for p in parameters))
+
+
 def _load_to_host(engine: Any, path: str, map_location: Any = None) -> Any:  # noqa: ANN401
     """TorchCheckpointEngine.load."""
     return _load(engine, path, "cpu" if callable(map_location) else map_location)
@@ -104,6 +113,7 @@ _REPLACED: list[tuple[Any, str, Any]] = [
     (fused_adam, "FusedAdamBuilder", FusedAdamBuilder),
     (DeepSpeedEngine, "__init__", _init),
     (DeepSpeedEngine, "_get_shared_params", _shared_params),
+    (DeepSpeedEngine, "zero_reduce_bucket_size", _bucket_of_model),
     (TorchCheckpointEngine, "load", _load_to_host),
 ]
 _REPLACED += [
