@@ -96,7 +96,8 @@ def _shared_params(engine: Any) -> dict[str, str]:  # noqa: ANN401
 def _bucket_of_model(engine: Any) -> int:  # noqa: ANN401
     """DeepSpeedEngine.zero_reduce_bucket_size."""
     parameters = engine.module.parameters()
-    return min(_bucket_size(engine), sum(getattr(p, "ds_numel", p.numel()) for p in parameters))
+    elements = sum(int(getattr(p, "ds_numel", p.numel())) for p in parameters)
+    return min(int(_bucket_size(engine)), elements)
 
 
 def _load_to_host(engine: Any, path: str, map_location: Any = None) -> Any:  # noqa: ANN401
