@@ -1,5 +1,7 @@
 """fully_shard (FSDP2)."""
 
+from pathlib import Path
+
 import runs
 
 
@@ -11,3 +13,20 @@ def test_replicas_accumulation_and_bfloat16():
     # XLA and torch's kernels for the CPU round at different places.
     options = ("--replicas=2", "--accumulate=2", "--bf16=1")
     runs.same_losses("fsdp2.py", *options, rel=2e-3, steps=8)
+
+
+def test_what_is_gathered_is_freed():
+    runs.run(str(Path(__file__).parent / "fsdp2_memory.py"), ranks=2)
+
+
+def test_uninstall_undoes_install():
+    from torch_xla_cc.adapters import fsdp
+
+    def state():
+        return [getattr(owner, name) for owner, name, *_ in fsdp._REPLACED]
+
+    before = state()
+    fsdp.install()
+    assert all(new is not old for new, old in zip(state(), before, strict=True))
+    fsdp.uninstall()
+    assert state() == before

@@ -6,7 +6,10 @@ import threading
 from typing import Any
 
 import torch
+import torch_xla
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives, _fsdp_param
+from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
+from torch.distributed.tensor import DTensor
 
 from torch_xla_cc.adapters import dtensor
 
@@ -21,19 +24,69 @@ _OPERATORS = {
 
 _lock = threading.Lock()
 _library: list[Any] = []
+_alloc_storage = _fsdp_param.alloc_storage
 _free_storage = _fsdp_param.free_storage
+_alloc_outputs = FSDPParam.alloc_all_gather_outputs
+_free_parameter = FSDPParam.free_unsharded_param
+
+
+def _become(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """Have `tensor`, and views of it when they are next used, be `value`, which is no view."""
+    if torch._is_functional_tensor(value):
+        value = torch._from_functional_tensor(value)
+    torch._functionalize_replace(tensor, value)  # type: ignore[attr-defined]
+    torch._functionalize_commit_update(tensor)  # type: ignore[attr-defined]
 
 
 def _free(tensor: torch.Tensor) -> None:
-    if tensor.device.type != "xla":
+    """free_storage: of a shape and no values, where torch has storage of no size."""
+    if tensor.device.type == "xla":
+        _become(tensor, torch.empty_like(tensor, device="meta"))
+    elif not torch._is_functional_tensor(tensor):  # else it is free
         _free_storage(tensor)
+
+
+def _alloc(tensor: torch.Tensor) -> None:
+    """alloc_storage."""
+    if not torch._is_functional_tensor(tensor):
+        _alloc_storage(tensor)
+    elif tensor.device.type == "meta":
+        _become(tensor, torch.empty_like(tensor, device=torch_xla.device()))
+
+
+def _update(parameter: Any) -> None:  # noqa: ANN401
+    """Have the parameter, a view of what is gathered, follow it now: it keeps the old one alive."""
+    whole = getattr(parameter, "_unsharded_param", None)
+    local = whole._local_tensor if isinstance(whole, DTensor) else whole
+    if local is not None and torch._is_functional_tensor(local):
+        torch._sync(local)
+
+
+def _alloc_then_update(parameter: Any) -> None:  # noqa: ANN401
+    """FSDPParam.alloc_all_gather_outputs."""
+    _alloc_outputs(parameter)
+    _update(parameter)
+
+
+def _free_then_update(parameter: Any) -> None:  # noqa: ANN401
+    """FSDPParam.free_unsharded_param."""
+    _free_parameter(parameter)
+    _update(parameter)
+
+
+_REPLACED: list[tuple[Any, str, Any, Any]] = [
+    (_fsdp_param, "alloc_storage", _alloc_storage, _alloc),
+    (_fsdp_param, "free_storage", _free_storage, _free),
+    (FSDPParam, "alloc_all_gather_outputs", _alloc_outputs, _alloc_then_update),
+    (FSDPParam, "free_unsharded_param", _free_parameter, _free_then_update),
+]
 
 
 def install() -> None:
     """Have fully_shard take XLA tensors. Includes `adapters.dtensor.install()`.
 
-    The operators `fsdp::*` are registered for XLA. `free_storage` of FSDP does nothing for XLA
-    tensors, whose storage cannot be resized.
+    The operators `fsdp::*` are registered for XLA. What is gathered is freed and comes back, where
+    FSDP resizes its storage: that of an XLA tensor cannot be.
     """
     dtensor.install()
     with _lock:
@@ -41,13 +94,15 @@ def install() -> None:
             _library.append(torch.library.Library("fsdp", "IMPL"))
             for name, function in _OPERATORS.items():
                 _library[0].impl(name, function, "AutogradXLA")
-        _fsdp_param.free_storage = _free
+        for owner, name, _, new in _REPLACED:
+            setattr(owner, name, new)
 
 
 def uninstall() -> None:
     """Undo install, and `adapters.dtensor.install()`."""
     with _lock:
-        _fsdp_param.free_storage = _free_storage
+        for owner, name, old, _ in _REPLACED:
+            setattr(owner, name, old)
         while _library:
             _library.pop()._destroy()
     dtensor.uninstall()
