@@ -34,8 +34,8 @@ def _become(tensor: torch.Tensor, value: torch.Tensor) -> None:
     """Have `tensor`, and views of it when they are next used, be `value`, which is no view."""
     if torch._is_functional_tensor(value):
         value = torch._from_functional_tensor(value)
-    torch._functionalize_replace(tensor, value)  # type: ignore[attr-defined]
-    torch._functionalize_commit_update(tensor)  # type: ignore[attr-defined]
+    torch._functionalize_replace(tensor, value)
+    torch._functionalize_commit_update(tensor)
 
 
 def _free(tensor: torch.Tensor) -> None:
@@ -59,7 +59,7 @@ def _update(parameter: Any) -> None:  # noqa: ANN401
     whole = getattr(parameter, "_unsharded_param", None)
     local = whole._local_tensor if isinstance(whole, DTensor) else whole
     if local is not None and torch._is_functional_tensor(local):
-        torch._sync(local)
+        torch._functionalize_sync(local)
 
 
 def _alloc_then_update(parameter: Any) -> None:  # noqa: ANN401
