@@ -89,6 +89,24 @@ def norms() -> None:
             same(parameter.grad, norm.get_parameter(name).grad)
 
 
+def attention() -> None:
+    """Batches over one dimension of the mesh, heads over the other."""
+    given = [torch.randn(2, 4, 6, 8, generator=torch.Generator().manual_seed(i)) for i in range(3)]
+    plain = [x.clone().requires_grad_() for x in given]
+    split = [
+        distribute_tensor(x.to(run.device), mesh, [Shard(0), Shard(1)]).requires_grad_()
+        for x in given
+    ]
+    expected = nn.functional.scaled_dot_product_attention(*plain, is_causal=True)
+    found = nn.functional.scaled_dot_product_attention(*split, is_causal=True)
+    assert found.placements == (Shard(0), Shard(1))
+    same(found, expected)
+    expected.square().sum().backward()
+    found.square().sum().backward()
+    for x, y in zip(split, plain, strict=True):
+        same(x.grad, y.grad)
+
+
 def random() -> None:
     """Replicas draw the same, shards do not, and the next time is another."""
     torch.manual_seed(0)
@@ -128,7 +146,7 @@ def taken_out() -> None:
     raise AssertionError("uninstall() has left something")
 
 
-for check in (redistributions, uneven, partial, views, norms, random, mixed, taken_out):
+for check in (redistributions, uneven, partial, views, norms, attention, random, mixed, taken_out):
     check()
     if run.rank == 0:
         print(check.__name__, flush=True)

@@ -2,6 +2,7 @@
 
 - torch_xla takes layer_norm apart above the place where DTensor sees operators, and reshapes that
   DTensor refuses are among the parts.
+- It takes scaled_dot_product_attention apart too, where heads that are sharded meet a reshape.
 - An operator of a DTensor and an XLA tensor goes to functionalization before DTensor sees it, and
   is refused (`_refuse_mixed` in dtensor.py). cross_entropy is one, if its target is no DTensor;
   and so is the backward of loss_parallel, where the total of the weights is none.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -21,6 +22,7 @@ from torch.distributed.tensor.parallel.loss import customized_loss_ops
 
 _layer_norm = nn.functional.layer_norm
 _cross_entropy = nn.functional.cross_entropy
+_attention = nn.functional.scaled_dot_product_attention
 
 
 @functools.wraps(_layer_norm)
@@ -83,10 +85,40 @@ def cross_entropy(
     return _cross_entropy(input, target, weight, *args, **kwargs)
 
 
+@functools.wraps(_attention)
+def attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    *args: Any,  # noqa: ANN401 (torch's own)
+    **kwargs: Any,  # noqa: ANN401
+) -> torch.Tensor:
+    if isinstance(query, DTensor) and query.device_mesh.device_type == "xla":
+        placements, last = query.placements, query.ndim - 2
+        # Of batches and heads each rank has some: what it does with them is its own.
+        apart = all(p.is_replicate() or (p.is_shard() and p.dim < last) for p in placements)  # type: ignore[attr-defined]
+        alike = all(
+            isinstance(x, DTensor)
+            and x.device_mesh == query.device_mesh
+            and x.placements == placements
+            for x in (key, value)
+        )
+        if apart and alike and attn_mask is None and dropout_p == 0.0:
+            own = [cast("DTensor", x).to_local() for x in (query, key, value)]
+            y = _attention(own[0], own[1], own[2], None, 0.0, *args, **kwargs)
+            shape = torch.Size((*query.shape[:-1], value.shape[-1]))
+            stride = torch.empty(shape, device="meta").stride()
+            return DTensor.from_local(y, query.device_mesh, placements, shape=shape, stride=stride)
+    return _attention(query, key, value, attn_mask, dropout_p, *args, **kwargs)
+
+
 # Name in torch.nn.functional: torch's, ours.
 REPLACED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "layer_norm": (_layer_norm, layer_norm),
     "cross_entropy": (_cross_entropy, cross_entropy),
+    "scaled_dot_product_attention": (_attention, attention),
 }
 
 

@@ -10,7 +10,7 @@ In their way in torch 2.9 are:
 - There is no `torch.xla`, which a mesh asks for the number of devices, and torch.utils.checkpoint
   for the random state.
 - Random numbers are those of CUDA's generator.
-- Two functions, and the loss of loss_parallel: see _dtensor_functions.py.
+- Three functions, and the loss of loss_parallel: see _dtensor_functions.py.
 """
 
 from __future__ import annotations
@@ -118,8 +118,9 @@ def install() -> None:
     XLA tensors, where torch gives an AsyncCollectiveTensor, which is a subclass too.
     `torch.xla` is registered as the module of XLA devices, with streams and events that do nothing.
     DTensor's random operators draw from seeds that depend on the shard. torch.nn.functional's
-    layer_norm normalizes what each rank has, and its cross_entropy takes a target that is a tensor;
-    and loss_parallel keeps the total of its weights as a DTensor.
+    layer_norm normalizes what each rank has, its scaled_dot_product_attention attends within what
+    each rank has of batches and heads, and its cross_entropy takes a target that is a tensor; and
+    loss_parallel keeps the total of its weights as a DTensor.
     """
     with _lock:
         if getattr(torch, "xla", None) is not _xla_device:
