@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 
 import torch
 import torch.distributed as dist
+from safetensors.torch import load_file
 
 import torch_xla_cc
 from torch_xla_cc.adapters import accelerate as adapter
@@ -46,7 +48,7 @@ def train():
 folders = [tempfile.mkdtemp() if accelerator.is_main_process else None]
 dist.broadcast_object_list(folders)
 train()
-accelerator.save_state(folders[0], safe_serialization=False)
+accelerator.save_state(folders[0])
 later = train()
 assert train() != later
 accelerator.load_state(folders[0])
@@ -54,5 +56,16 @@ assert train() == later
 weight = accelerator.unwrap_model(model).weight
 everywhere = accelerator.gather(weight.detach()[None])
 assert (everywhere == weight).all().item()
+accelerator.save_model(model, folders[0] + "/model")
 accelerator.wait_for_everyone()
+saved = load_file(folders[0] + "/model/model.safetensors")
+assert torch.equal(saved["weight"], weight.detach().cpu())
 accelerator.end_training()
+
+methods = Accelerator.prepare_model, Accelerator.get_state_dict
+adapter.uninstall()
+assert "USE_TORCH_XLA" not in os.environ and "ACCELERATE_TORCH_DEVICE" not in os.environ
+now = Accelerator.prepare_model, Accelerator.get_state_dict
+assert all(one.__module__ == "accelerate.accelerator" for one in now) and now != methods
+adapter.install()  # and again
+assert Accelerator().device.type == "xla"

@@ -20,7 +20,7 @@ from torch_xla_cc.distributed import BACKEND
 _lock = threading.Lock()
 _VARIABLES = {"USE_TORCH_XLA": "0", "ACCELERATE_TORCH_DEVICE": "xla"}
 _before: dict[str, str | None] = {}
-_prepare: Any = None  # Accelerator's prepare_model
+_theirs: dict[str, tuple[Any, Any]] = {}  # name of what is replaced: where, what it was
 
 
 def install() -> None:
@@ -32,9 +32,11 @@ def install() -> None:
     - accelerate's PartialState, made here: as for CPU processes, which it gives to whatever process
       group exists. If there is none, one of "cpu:gloo,xla:xla_cc" is made;
     - Accelerator.prepare_model, which moves the model to the device: before, its parameters go
-      there in such a way that an optimizer that has them already has them there.
+      there in such a way that an optimizer that has them already has them there;
+    - Accelerator.get_state_dict, of which states and models are saved: it gives tensors of the
+      host; and storage_ptr of safetensors.torch, for models that are loaded: 0 for XLA tensors.
+      Both ask tensors where they lie in memory, to find those that share it.
     """
-    global _prepare
     with _lock:
         if _before:
             return
@@ -42,10 +44,17 @@ def install() -> None:
         _before.update({name: os.environ.get(name) for name in _VARIABLES})
         os.environ.update(_VARIABLES)
 
+        import safetensors.torch
         from accelerate import Accelerator, PartialState  # type: ignore[import-untyped]
 
-        _prepare = Accelerator.prepare_model
-        Accelerator.prepare_model = _prepare_model
+        for where, ours in (
+            (Accelerator, prepare_model),
+            (Accelerator, get_state_dict),
+            (safetensors.torch, storage_ptr),
+        ):
+            name = ours.__name__
+            _theirs[name] = where, getattr(where, name)
+            setattr(where, name, ours)
 
         if not dist.is_initialized():
             dist.init_process_group(f"cpu:gloo,xla:{BACKEND}")
@@ -63,11 +72,12 @@ def uninstall() -> None:
                 else:
                     os.environ[name] = value
             sys.modules["accelerate"].PartialState._reset_state()
-            sys.modules["accelerate"].Accelerator.prepare_model = _prepare
+            for name, (where, theirs) in _theirs.items():
+                setattr(where, name, theirs)
             _before.clear()
 
 
-def _prepare_model(
+def prepare_model(
     accelerator: Any,  # noqa: ANN401
     model: torch.nn.Module,
     device_placement: bool | None = None,
@@ -77,8 +87,25 @@ def _prepare_model(
     """Accelerator.prepare_model."""
     if accelerator.device_placement if device_placement is None else device_placement:
         move(model.parameters(), accelerator.device)
-    prepared: torch.nn.Module = _prepare(accelerator, model, device_placement, *more, **options)
+    _, theirs = _theirs["prepare_model"]
+    prepared: torch.nn.Module = theirs(accelerator, model, device_placement, *more, **options)
     return prepared
+
+
+def get_state_dict(
+    accelerator: Any,  # noqa: ANN401
+    model: torch.nn.Module,
+    unwrap: bool = True,
+) -> dict[str, Any]:
+    """Accelerator.get_state_dict."""
+    _, theirs = _theirs["get_state_dict"]
+    state = theirs(accelerator, model, unwrap)
+    return {name: x.cpu() if isinstance(x, torch.Tensor) else x for name, x in state.items()}
+
+
+def storage_ptr(tensor: torch.Tensor) -> int:
+    """storage_ptr of safetensors.torch. It takes 0 for memory that nobody shares."""
+    return 0 if tensor.device.type == "xla" else int(_theirs["storage_ptr"][1](tensor))
 
 
 def _refuse_late() -> None:
