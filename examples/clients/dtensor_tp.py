@@ -1,6 +1,8 @@
 """Tensor and sequence parallelism with DTensor: a small transformer on a mesh of (dp, tp).
 
 torchrun --standalone --nproc-per-node=4 examples/clients/dtensor_tp.py --tp=2
+
+--fsdp=1 shards the parts of the model over dp too (fully_shard).
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import torch.distributed as dist
 from common import Run
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -58,16 +61,19 @@ def average(model: nn.Module, group: dist.ProcessGroup) -> None:
         gradient.div_(group.size())
 
 
-run = Run(__doc__, tp=4)
+run = Run(__doc__, tp=4, fsdp=0)
 if run.is_xla:
-    from torch_xla_cc.adapters import dtensor
+    from torch_xla_cc.adapters import fsdp
 
-    dtensor.install()
+    fsdp.install()  # and what DTensor needs, which alone is adapters.dtensor
 
 tp = run.options.tp
 mesh = init_device_mesh(run.device.type, (run.world_size // tp, tp), mesh_dim_names=("dp", "tp"))
 model = Transformer(blocks=1).to(run.device)
 parallelize(model, mesh["tp"])
+if run.options.fsdp:
+    for part in (*model.blocks, model):
+        fully_shard(part, mesh=mesh["dp"])
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 words, following = (x.to(run.device) for x in batch(seed=mesh["dp"].get_local_rank()))
 
@@ -76,7 +82,7 @@ for step in run.steps():
     with loss_parallel():
         loss = nn.functional.cross_entropy(model(words).flatten(0, 1), following.flatten())
         loss.backward()
-    if mesh["dp"].size() > 1:
+    if mesh["dp"].size() > 1 and not run.options.fsdp:
         average(model, mesh.get_group("dp"))
     optimizer.step()
     run.say(step, loss.full_tensor().item())

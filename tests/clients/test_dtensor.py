@@ -7,6 +7,11 @@ def test_losses_of_a_2d_mesh_are_those_of_gloo():
     runs.same_losses("dtensor_tp.py", "--tp=2")
 
 
+def test_losses_of_tensor_parallelism_and_fully_shard_are_those_of_gloo():
+    ran = runs.same_losses("dtensor_tp.py", "--tp=2", "--fsdp=1", steps=6)
+    assert "reduce_scatter_tensor" in ran.output
+
+
 def test_losses_of_tensor_parallelism_are_those_of_gloo():
     runs.same_losses("dtensor_tp.py", steps=10)
 
