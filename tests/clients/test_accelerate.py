@@ -15,6 +15,11 @@ def test_losses_are_those_of_gloo(monkeypatch):
     runs.same_losses("accelerate_gpt2.py")
 
 
+def test_losses_of_trainer_are_those_of_gloo():
+    """And its model is saved, with a weight that two layers share."""
+    runs.same_losses("trainer_gpt2.py", steps=10, ranks=2)
+
+
 def test_state_is_saved_and_loaded():
     runs.run(str(Path(__file__).parent / "accelerate_state.py"), ranks=2)
 

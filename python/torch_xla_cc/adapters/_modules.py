@@ -14,23 +14,24 @@ from typing import Any
 import torch
 from torch import nn
 
-from torch_xla_cc.adapters._parameters import become
-
 _original: Callable[..., Any] | None = None
+_users = 0  # adapters that have called install() and not uninstall()
 
 
 def install() -> None:
     """Replace torch.nn.Module._apply, through which `to`, `cuda` and the like go."""
-    global _original
+    global _original, _users
+    _users += 1
     if _original is None:
         _original = nn.Module._apply
         nn.Module._apply = _apply  # type: ignore[method-assign]
 
 
 def uninstall() -> None:
-    """Undo install."""
-    global _original
-    if _original is not None:
+    """Undo install, when as many have called this."""
+    global _original, _users
+    _users -= 1
+    if _original is not None and _users == 0:
         nn.Module._apply = _original  # type: ignore[method-assign]
         _original = None
 
@@ -44,6 +45,13 @@ def _apply(
     for name, old in before.items():
         new = module._parameters[name]
         if old is not None and new is not None and new is not old:
-            become(old, new)
+            _become(old, new)
             module._parameters[name] = old
     return module
+
+
+def _become(old: nn.Parameter, new: nn.Parameter) -> None:
+    """Have the old parameter be the new one, and keep its class and attributes."""
+    new.__class__ = old.__class__
+    new.__dict__.update(old.__dict__)
+    torch.utils.swap_tensors(old, new)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from torch_xla_cc.adapters._parameters import move
+from torch_xla_cc.adapters import _modules
 from torch_xla_cc.distributed import BACKEND
 
 _lock = threading.Lock()
@@ -29,13 +29,14 @@ def install() -> None:
     - `USE_TORCH_XLA=0`: accelerate's own way to XLA devices asks torch_xla who is in the world, and
       that knows no world of several CPU processes. It is read when accelerate is imported;
     - `ACCELERATE_TORCH_DEVICE=xla`;
-    - accelerate's PartialState, made here: as for CPU processes, which it gives to whatever process
-      group exists. If there is none, one of "cpu:gloo,xla:xla_cc" is made;
-    - Accelerator.prepare_model, which moves the model to the device: before, its parameters go
-      there in such a way that an optimizer that has them already has them there;
+    - PartialState.__init__: each is as for CPU processes, which takes whatever group of processes
+      exists.
+      If there is none, one of "cpu:gloo,xla:xla_cc" is made here;
+    - how modules move to another device: they keep their parameters, which an optimizer may have
+      already, and weights that they share;
     - Accelerator.get_state_dict, of which states and models are saved: it gives tensors of the
-      host; and storage_ptr of safetensors.torch, for models that are loaded: 0 for XLA tensors.
-      Both ask tensors where they lie in memory, to find those that share it.
+      host; and storage_ptr of safetensors.torch. Both are about where tensors lie in memory, which
+      XLA tensors do not know.
     """
     with _lock:
         if _before:
@@ -48,7 +49,7 @@ def install() -> None:
         from accelerate import Accelerator, PartialState  # type: ignore[import-untyped]
 
         for where, ours in (
-            (Accelerator, prepare_model),
+            (PartialState, __init__),
             (Accelerator, get_state_dict),
             (safetensors.torch, storage_ptr),
         ):
@@ -58,8 +59,7 @@ def install() -> None:
 
         if not dist.is_initialized():
             dist.init_process_group(f"cpu:gloo,xla:{BACKEND}")
-        # Later ones share this state. By its backend it chooses between forms of all_gather.
-        PartialState(cpu=True).backend = BACKEND
+        _modules.install()
 
 
 def uninstall() -> None:
@@ -71,25 +71,18 @@ def uninstall() -> None:
                     del os.environ[name]
                 else:
                     os.environ[name] = value
+            _modules.uninstall()
             sys.modules["accelerate"].PartialState._reset_state()
             for name, (where, theirs) in _theirs.items():
                 setattr(where, name, theirs)
             _before.clear()
 
 
-def prepare_model(
-    accelerator: Any,  # noqa: ANN401
-    model: torch.nn.Module,
-    device_placement: bool | None = None,
-    *more: Any,  # noqa: ANN401
-    **options: Any,  # noqa: ANN401
-) -> torch.nn.Module:
-    """Accelerator.prepare_model."""
-    if accelerator.device_placement if device_placement is None else device_placement:
-        move(model.parameters(), accelerator.device)
-    _, theirs = _theirs["prepare_model"]
-    prepared: torch.nn.Module = theirs(accelerator, model, device_placement, *more, **options)
-    return prepared
+def __init__(state: Any, cpu: bool = False, **options: Any) -> None:  # noqa: ANN401
+    """PartialState.__init__."""
+    _, theirs = _theirs["__init__"]
+    theirs(state, cpu=True, **options)
+    state.backend = BACKEND  # by which it chooses between forms of all_gather
 
 
 def get_state_dict(
@@ -99,13 +92,24 @@ def get_state_dict(
 ) -> dict[str, Any]:
     """Accelerator.get_state_dict."""
     _, theirs = _theirs["get_state_dict"]
-    state = theirs(accelerator, model, unwrap)
-    return {name: x.cpu() if isinstance(x, torch.Tensor) else x for name, x in state.items()}
+    copies: dict[object, torch.Tensor] = {}  # one of a weight that modules share
+
+    def on_host(x: object) -> object:
+        if not isinstance(x, torch.Tensor) or x.device.type != "xla":
+            return x
+        place = storage_ptr(x), x.storage_offset(), x.shape, x.stride()
+        if place not in copies:
+            copies[place] = x.cpu()
+        return copies[place]
+
+    return {name: on_host(x) for name, x in theirs(accelerator, model, unwrap).items()}
 
 
 def storage_ptr(tensor: torch.Tensor) -> int:
-    """storage_ptr of safetensors.torch. It takes 0 for memory that nobody shares."""
-    return 0 if tensor.device.type == "xla" else int(_theirs["storage_ptr"][1](tensor))
+    """storage_ptr of safetensors.torch: one number for all views of a tensor."""
+    if tensor.device.type == "xla":
+        return int(tensor.untyped_storage()._cdata)
+    return int(_theirs["storage_ptr"][1](tensor))
 
 
 def _refuse_late() -> None:

@@ -10,7 +10,6 @@ import threading
 from typing import Any
 
 import torch
-import torch_xla
 from deepspeed import accelerator  # type: ignore[import-untyped]
 from deepspeed.ops.adam import fused_adam  # type: ignore[import-untyped]
 from deepspeed.runtime import utils  # type: ignore[import-untyped]
@@ -22,8 +21,8 @@ from deepspeed.runtime.fp16 import loss_scaler  # type: ignore[import-untyped]
 from deepspeed.runtime.zero import stage3, stage_1_and_2  # type: ignore[import-untyped]
 
 import torch_xla_cc.distributed  # noqa: F401 (registers the backend)
+from torch_xla_cc.adapters import _modules
 from torch_xla_cc.adapters._deepspeed import FusedAdamBuilder, XlaAccelerator
-from torch_xla_cc.adapters._parameters import move
 
 _lock = threading.Lock()
 _before: list[Any] = []  # deepspeed's accelerator, and what install() replaced, in order
@@ -34,8 +33,8 @@ def install() -> None:
 
     - deepspeed's accelerator: `XlaAccelerator`;
     - the kernel of deepspeed's FusedAdam, which it has chosen for another device at import;
-    - DeepSpeedEngine.__init__, which moves the model to the device: before, its parameters go there
-      in such a way that an optimizer that has them already has them there;
+    - how modules move to another device: they keep their parameters, which an optimizer may have
+      already;
     - DeepSpeedEngine._get_shared_params, for checkpoints: it takes parameters for one if their
       `data_ptr()` is, and on XLA devices that is 0 for all;
     - TorchCheckpointEngine.load: deepspeed says by a function that all tensors go to the host, and
@@ -51,6 +50,7 @@ def install() -> None:
             accelerator.set_accelerator(XlaAccelerator())
             for owner, name, new in _REPLACED:
                 setattr(owner, name, new)
+            _modules.install()
 
 
 def uninstall() -> None:
@@ -60,26 +60,12 @@ def uninstall() -> None:
             accelerator.set_accelerator(_before[0])
             for (owner, name, _), old in zip(_REPLACED, _before[1:], strict=True):
                 setattr(owner, name, old)
+            _modules.uninstall()
             _before.clear()
 
 
-_init_engine = DeepSpeedEngine.__init__
 _bucket_size = DeepSpeedEngine.zero_reduce_bucket_size
 _load = TorchCheckpointEngine.load
-
-
-def _init(
-    engine: Any,  # noqa: ANN401 (an engine of deepspeed)
-    args: Any,  # noqa: ANN401
-    model: torch.nn.Module,
-    *more: Any,  # noqa: ANN401
-    dont_change_device: bool = False,
-    **options: Any,  # noqa: ANN401
-) -> None:
-    """DeepSpeedEngine.__init__."""
-    if not dont_change_device:
-        move(model.parameters(), torch_xla.device())
-    _init_engine(engine, args, model, *more, dont_change_device=dont_change_device, **options)
 
 
 def _shared_params(engine: Any) -> dict[str, str]:  # noqa: ANN401
@@ -112,7 +98,6 @@ def _has_inf_or_nan(x: torch.Tensor) -> torch.Tensor:
 
 _REPLACED: list[tuple[Any, str, Any]] = [
     (fused_adam, "FusedAdamBuilder", FusedAdamBuilder),
-    (DeepSpeedEngine, "__init__", _init),
     (DeepSpeedEngine, "_get_shared_params", _shared_params),
     (DeepSpeedEngine, "zero_reduce_bucket_size", _bucket_of_model),
     (TorchCheckpointEngine, "load", _load_to_host),
