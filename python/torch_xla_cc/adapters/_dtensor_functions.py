@@ -85,6 +85,12 @@ def cross_entropy(
     return _cross_entropy(input, target, weight, *args, **kwargs)
 
 
+def _is_apart(x: DTensor, ranks: int, placement: Placement) -> bool:
+    if isinstance(placement, Shard):
+        return placement.dim < x.ndim - 2 and x.shape[placement.dim] % ranks == 0
+    return placement.is_replicate()
+
+
 @functools.wraps(_attention)
 def attention(
     query: torch.Tensor,
@@ -96,16 +102,19 @@ def attention(
     **kwargs: Any,  # noqa: ANN401
 ) -> torch.Tensor:
     if isinstance(query, DTensor) and query.device_mesh.device_type == "xla":
-        placements, last = query.placements, query.ndim - 2
-        # Of batches and heads each rank has some: what it does with them is its own.
-        apart = all(p.is_replicate() or (p.is_shard() and p.dim < last) for p in placements)  # type: ignore[attr-defined]
-        alike = all(
+        placements = query.placements
+        # Of batches and heads each rank has as many: what it does with them is its own.
+        apart = all(
             isinstance(x, DTensor)
-            and x.device_mesh == query.device_mesh
             and x.placements == placements
-            for x in (key, value)
+            and x.device_mesh == query.device_mesh
+            and all(
+                _is_apart(x, size, p)
+                for size, p in zip(x.device_mesh.shape, placements, strict=True)
+            )
+            for x in (query, key, value)
         )
-        if apart and alike and attn_mask is None and dropout_p == 0.0:
+        if apart and attn_mask is None and dropout_p == 0.0:
             own = [cast("DTensor", x).to_local() for x in (query, key, value)]
             y = _attention(own[0], own[1], own[2], None, 0.0, *args, **kwargs)
             shape = torch.Size((*query.shape[:-1], value.shape[-1]))

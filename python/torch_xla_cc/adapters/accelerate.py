@@ -30,8 +30,7 @@ def install() -> None:
       that knows no world of several CPU processes. It is read when accelerate is imported;
     - `ACCELERATE_TORCH_DEVICE=xla`;
     - PartialState.__init__: each is as for CPU processes, which takes whatever group of processes
-      exists.
-      If there is none, one of "cpu:gloo,xla:xla_cc" is made here;
+      exists. If there is none, one of "cpu:gloo,xla:xla_cc" is made here;
     - how modules move to another device: they keep their parameters, which an optimizer may have
       already, and weights that they share;
     - Accelerator.get_state_dict, of which states and models are saved: it gives tensors of the
