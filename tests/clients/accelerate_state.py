@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import tempfile
 
+import safetensors.torch
 import torch
 import torch.distributed as dist
-from safetensors.torch import load_file
 
 import torch_xla_cc
 from torch_xla_cc.adapters import accelerate as adapter
@@ -58,14 +58,11 @@ everywhere = accelerator.gather(weight.detach()[None])
 assert (everywhere == weight).all().item()
 accelerator.save_model(model, folders[0] + "/model")
 accelerator.wait_for_everyone()
-saved = load_file(folders[0] + "/model/model.safetensors")
+saved = safetensors.torch.load_file(folders[0] + "/model/model.safetensors")
 assert torch.equal(saved["weight"], weight.detach().cpu())
 accelerator.end_training()
 
-methods = PartialState.__init__, Accelerator.get_state_dict
 adapter.uninstall()
 assert "USE_TORCH_XLA" not in os.environ and "ACCELERATE_TORCH_DEVICE" not in os.environ
-now = PartialState.__init__, Accelerator.get_state_dict
-assert all(one.__module__.startswith("accelerate.") for one in now) and now != methods
-adapter.install()  # and again
-assert Accelerator().device.type == "xla"
+for now in (PartialState.__init__, Accelerator.get_state_dict, safetensors.torch.storage_ptr):
+    assert now.__code__.co_name != "replacement"

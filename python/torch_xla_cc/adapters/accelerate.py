@@ -6,9 +6,13 @@ accelerate.install()                              # before accelerate is importe
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import os
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +24,7 @@ from torch_xla_cc.distributed import BACKEND
 _lock = threading.Lock()
 _VARIABLES = {"USE_TORCH_XLA": "0", "ACCELERATE_TORCH_DEVICE": "xla"}
 _before: dict[str, str | None] = {}
-_theirs: dict[str, tuple[Any, Any]] = {}  # name of what is replaced: where, what it was
+_replaced: list[tuple[Any, str, Any]] = []  # where, name, what it was
 
 
 def install() -> None:
@@ -34,8 +38,8 @@ def install() -> None:
     - how modules move to another device: they keep their parameters, which an optimizer may have
       already, and weights that they share;
     - Accelerator.get_state_dict, of which states and models are saved: it gives tensors of the
-      host; and storage_ptr of safetensors.torch. Both are about where tensors lie in memory, which
-      XLA tensors do not know.
+      host; and storage_ptr of safetensors.torch and of transformers. All ask where tensors lie in
+      memory, to find those that share it, and XLA tensors do not know.
     """
     with _lock:
         if _before:
@@ -47,14 +51,15 @@ def install() -> None:
         import safetensors.torch
         from accelerate import Accelerator, PartialState  # type: ignore[import-untyped]
 
-        for where, ours in (
-            (PartialState, __init__),
-            (Accelerator, get_state_dict),
-            (safetensors.torch, storage_ptr),
-        ):
-            name = ours.__name__
-            _theirs[name] = where, getattr(where, name)
-            setattr(where, name, ours)
+        _replace(PartialState, "__init__", _init_state)
+        _replace(Accelerator, "get_state_dict", _state_dict)
+        # 0 is what nobody shares: a model that is loaded gets what is there under each name.
+        _replace(safetensors.torch, "storage_ptr", partial(_storage_ptr, lambda x: 0))
+        if importlib.util.find_spec("transformers"):
+            from transformers import pytorch_utils
+
+            # It saves weights that are shared once, and takes no two to be at one place.
+            _replace(pytorch_utils, "storage_ptr", partial(_storage_ptr, _storage))
 
         if not dist.is_initialized():
             dist.init_process_group(f"cpu:gloo,xla:{BACKEND}")
@@ -72,43 +77,43 @@ def uninstall() -> None:
                     os.environ[name] = value
             _modules.uninstall()
             sys.modules["accelerate"].PartialState._reset_state()
-            for name, (where, theirs) in _theirs.items():
+            while _replaced:
+                where, name, theirs = _replaced.pop()
                 setattr(where, name, theirs)
             _before.clear()
 
 
-def __init__(state: Any, cpu: bool = False, **options: Any) -> None:  # noqa: ANN401
+def _replace(where: Any, name: str, ours: Callable[..., Any]) -> None:  # noqa: ANN401
+    """Put `ours` there. It gets what it replaces as its first argument."""
+    theirs = getattr(where, name)
+    _replaced.append((where, name, theirs))
+
+    @functools.wraps(theirs)
+    def replacement(*args: Any, **options: Any) -> Any:  # noqa: ANN401
+        return ours(theirs, *args, **options)
+
+    setattr(where, name, replacement)
+
+
+def _init_state(theirs: Any, state: Any, cpu: bool = False, **options: Any) -> None:  # noqa: ANN401
     """PartialState.__init__."""
-    _, theirs = _theirs["__init__"]
     theirs(state, cpu=True, **options)
     state.backend = BACKEND  # by which it chooses between forms of all_gather
 
 
-def get_state_dict(
-    accelerator: Any,  # noqa: ANN401
-    model: torch.nn.Module,
-    unwrap: bool = True,
-) -> dict[str, Any]:
+def _state_dict(theirs: Any, *args: Any, **options: Any) -> dict[str, Any]:  # noqa: ANN401
     """Accelerator.get_state_dict."""
-    _, theirs = _theirs["get_state_dict"]
-    copies: dict[object, torch.Tensor] = {}  # one of a weight that modules share
-
-    def on_host(x: object) -> object:
-        if not isinstance(x, torch.Tensor) or x.device.type != "xla":
-            return x
-        place = storage_ptr(x), x.storage_offset(), x.shape, x.stride()
-        if place not in copies:
-            copies[place] = x.cpu()
-        return copies[place]
-
-    return {name: on_host(x) for name, x in theirs(accelerator, model, unwrap).items()}
+    state = theirs(*args, **options)
+    return {name: x.cpu() if isinstance(x, torch.Tensor) else x for name, x in state.items()}
 
 
-def storage_ptr(tensor: torch.Tensor) -> int:
-    """storage_ptr of safetensors.torch: one number for all views of a tensor."""
-    if tensor.device.type == "xla":
-        return int(tensor.untyped_storage()._cdata)
-    return int(_theirs["storage_ptr"][1](tensor))
+def _storage_ptr(of_xla: Callable[[torch.Tensor], int], theirs: Any, x: torch.Tensor) -> int:  # noqa: ANN401
+    return of_xla(x) if x.device.type == "xla" else int(theirs(x))
+
+
+def _storage(x: torch.Tensor) -> int:
+    """One number for a tensor and all views of it."""
+    return int(x.untyped_storage()._cdata)
 
 
 def _refuse_late() -> None:

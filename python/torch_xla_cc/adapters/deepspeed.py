@@ -10,6 +10,7 @@ import threading
 from typing import Any
 
 import torch
+import torch_xla
 from deepspeed import accelerator  # type: ignore[import-untyped]
 from deepspeed.ops.adam import fused_adam  # type: ignore[import-untyped]
 from deepspeed.runtime import utils  # type: ignore[import-untyped]
@@ -34,7 +35,8 @@ def install() -> None:
     - deepspeed's accelerator: `XlaAccelerator`;
     - the kernel of deepspeed's FusedAdam, which it has chosen for another device at import;
     - how modules move to another device: they keep their parameters, which an optimizer may have
-      already;
+      already; and DeepSpeedEngine.__init__, which moves the model: before it refers to parameters
+      in a way (weakref) in which they cannot;
     - DeepSpeedEngine._get_shared_params, for checkpoints: it takes parameters for one if their
       `data_ptr()` is, and on XLA devices that is 0 for all;
     - TorchCheckpointEngine.load: deepspeed says by a function that all tensors go to the host, and
@@ -64,8 +66,23 @@ def uninstall() -> None:
             _before.clear()
 
 
+_init_engine = DeepSpeedEngine.__init__
 _bucket_size = DeepSpeedEngine.zero_reduce_bucket_size
 _load = TorchCheckpointEngine.load
+
+
+def _init(
+    engine: Any,  # noqa: ANN401 (an engine of deepspeed)
+    args: Any,  # noqa: ANN401
+    model: torch.nn.Module,
+    *more: Any,  # noqa: ANN401
+    dont_change_device: bool = False,
+    **options: Any,  # noqa: ANN401
+) -> None:
+    """DeepSpeedEngine.__init__."""
+    if not dont_change_device:
+        model.to(torch_xla.device())
+    _init_engine(engine, args, model, *more, dont_change_device=dont_change_device, **options)
 
 
 def _shared_params(engine: Any) -> dict[str, str]:  # noqa: ANN401
@@ -98,6 +115,7 @@ def _has_inf_or_nan(x: torch.Tensor) -> torch.Tensor:
 
 _REPLACED: list[tuple[Any, str, Any]] = [
     (fused_adam, "FusedAdamBuilder", FusedAdamBuilder),
+    (DeepSpeedEngine, "__init__", _init),
     (DeepSpeedEngine, "_get_shared_params", _shared_params),
     (DeepSpeedEngine, "zero_reduce_bucket_size", _bucket_of_model),
     (TorchCheckpointEngine, "load", _load_to_host),
