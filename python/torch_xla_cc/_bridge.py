@@ -9,13 +9,14 @@ while the graph was captured would never be done again.
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._dynamo import config, convert_frame, eval_frame, utils
+from torch._dynamo import callback, config, convert_frame, eval_frame, utils
 from torch._dynamo.metrics_context import MetricsContext
 from torch.fx.passes.utils import fuser_utils
 from torch_xla._dynamo import dynamo_bridge
@@ -201,6 +202,26 @@ class _Dynamic:
                 self._found.clear()
 
 
+class _Collections:
+    """None while anything is traced.
+
+    autograd's engine holds tensors on a thread without the interpreter lock. To a collection that
+    another thread has, one of a subclass may look unreachable, and it takes its attributes:
+    "'FunctionalTensor' object has no attribute 'elem'".
+    """
+
+    def __init__(self) -> None:
+        self._were_on = False
+
+    def pause(self, _: object) -> None:
+        self._were_on = gc.isenabled()
+        gc.disable()
+
+    def go_on(self, _: object) -> None:
+        if self._were_on:
+            gc.enable()
+
+
 @contextlib.contextmanager
 def compiles_on_threads(ranks: int) -> Iterator[None]:
     """Around a launch: what torch.compile and the bridge keep for the process, kept by thread."""
@@ -236,9 +257,15 @@ def compiles_on_threads(ranks: int) -> Iterator[None]:
     eval_frame.make_set_enable_dynamic = _Dynamic().make
     for name, ours in replacements.items():
         setattr(bridge, name, ours)
+    collections = _Collections()  # called when the first rank begins, and when the last one ends
+    callback.callback_handler.register_start_callback(collections.pause)
+    callback.callback_handler.register_end_callback(collections.go_on)
     try:
         yield
     finally:
+        with contextlib.suppress(ValueError):  # torch._dynamo.reset() has removed them
+            callback.callback_handler.remove_start_callback(collections.pause)
+            callback.callback_handler.remove_end_callback(collections.go_on)
         config.recompile_limit, config.accumulated_recompile_limit = limits
         tracing.__code__, utils._METRICS_CONTEXT = before
         eval_frame.make_set_enable_dynamic = make_dynamic

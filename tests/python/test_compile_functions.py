@@ -1,9 +1,12 @@
 """torch.compile of torch_xla_cc.functions and regions: one graph, and gradients that are right."""
 
+import gc
+
 import compiling
 import pytest
+import torch
 
-from torch_xla_cc import Channel, functions, regions
+from torch_xla_cc import Channel, _bridge, functions, regions
 
 
 def all_reduce(at, x):
@@ -152,3 +155,17 @@ def test_free_sizes(function):
 @pytest.mark.parametrize("function", SOME)
 def test_sizes_that_change(function):
     compiling.check(4, function, backward=True, sizes=compiling.FREE)
+
+
+def test_nothing_is_collected_while_ranks_trace():
+    """Or tensors that autograd's engine holds on another thread may lose their attributes."""
+    found = []
+
+    def backend(graph, _):
+        found.append(gc.isenabled())
+        return graph.forward
+
+    with _bridge.compiles_on_threads(2):
+        torch.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
+        found.append(gc.isenabled())
+    assert found == [False, True]
