@@ -20,18 +20,12 @@ else:
 
 from accelerate import Accelerator  # noqa: E402 (after install)
 from accelerate.utils import set_seed  # noqa: E402
-from transformers import GPT2Config, GPT2LMHeadModel  # noqa: E402
+from gpt2 import model_and_tokens  # noqa: E402
 
 accelerator = Accelerator()
 set_seed(0)
-config = GPT2Config(
-    n_layer=1, n_head=2, n_embd=32, vocab_size=64, n_positions=16, bos_token_id=0, eos_token_id=0,
-    resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
-)  # fmt: skip
-model = GPT2LMHeadModel(config)
+model, tokens = model_and_tokens()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-# Sequences that count up, from random numbers.
-tokens = (torch.randint(64, (64, 1)) + torch.arange(16)) % 64
 loader = torch.utils.data.DataLoader(tokens, batch_size=4, shuffle=True)
 model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 assert model.device.type == run.device.type

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 OPTIONS = {"reshard": 1, "flatten": 1, "bf16": 0, "checkpoint": 0, "bucket_mb": 0, "coalesce": 0}
+OPTIONS["multiple"] = 128  # of elements, to which shards are padded
 
 
 def train(rank: int, options: argparse.Namespace) -> list[float]:
@@ -30,6 +31,7 @@ def train(rank: int, options: argparse.Namespace) -> list[float]:
             reduce_scatter_bucket_size_mb=options.bucket_mb,
             coalesce_all_gather_ops=options.coalesce > 0,
             shard_param_on_dim_0=options.coalesce > 0,
+            _shard_size_multiple=options.multiple,
         )
 
     model = launched.model()

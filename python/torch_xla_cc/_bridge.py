@@ -205,9 +205,9 @@ class _Dynamic:
 class _Collections:
     """None while anything is traced.
 
-    autograd's engine holds tensors on a thread without the interpreter lock. To a collection that
-    another thread has, one of a subclass may look unreachable, and it takes its attributes:
-    "'FunctionalTensor' object has no attribute 'elem'".
+    With four ranks that trace a backward pass, a tensor was found without its attributes
+    ("'FunctionalTensor' object has no attribute 'elem'"), and never with collections off. It seems
+    that autograd's engine, on another thread, holds it where a collection does not look.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,9 @@
 """torch_xla's own training code on collectives of ours, against plain torch in one process."""
 
 import functools
+import json
+import subprocess
+import sys
 
 import pytest
 import runs
@@ -28,6 +31,23 @@ def check(example, *args, rel=1e-5, plain_args=()):
 )
 def test_fsdp(args):
     check("xla_fsdp.py", *args)
+
+
+def test_whole_tiles_stay_reduce_scatters_on_tpu():
+    pytest.importorskip("libtpu", reason="pip install 'torch_xla_cc[aot]' brings the compiler")
+    example = runs.EXAMPLES / "xla_fsdp.py"
+    options = ("inspect", "--format=json", "--target=tpu:v5e:2x2", example, "--", "--multiple=2048")
+    ran = subprocess.run(
+        [sys.executable, "-m", "torch_xla_cc.cli", *options],
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert ran.returncode == 0, ran.stderr[-8_000:]
+    (report,) = json.loads(ran.stdout)
+    assert {row["after"] for row in report["rows"] if row["before"] == ["reduce-scatter"]} == {
+        "reduce-scatter"
+    }
 
 
 def test_fsdp_in_bfloat16():

@@ -64,7 +64,7 @@ def test_a_reduce_scatter_of_a_sequence_stays_one(shape, dtype):
 
 @pytest.mark.parametrize("target", [TARGETS[1], TARGETS[3]])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("size", [8 * 2048 * 3, 1 << 20])
+@pytest.mark.parametrize("size", [8 * 2048 * 3, 1 << 20, 1 << 23])
 def test_a_reduce_scatter_of_a_vector_stays_one(target, dtype, size):
     """As FSDP and ZeRO have them: as vectors they become all-reduces. No bytes are moved."""
     x = zeros(size).to(dtype)
@@ -74,3 +74,10 @@ def test_a_reduce_scatter_of_a_vector_stays_one(target, dtype, size):
     )
     assert [row.before for row in report.rows] == [("reduce-scatter",)]
     torch_xla_cc.assert_no_copy(lambda: xm.reduce_scatter("sum", x, scatter_dim=0), target=target)
+
+
+@pytest.mark.parametrize("target", [TARGETS[0], TARGETS[2]])
+def test_others_make_an_all_reduce_of_it(target):
+    x = zeros(1 << 20)
+    report = torch_xla_cc.inspect(lambda: xm.reduce_scatter("sum", x, scatter_dim=0), target=target)
+    assert [(row.before, row.after) for row in report.rows] == [(("reduce-scatter",), "all-reduce")]

@@ -7,10 +7,12 @@ import re
 import time
 from datetime import timedelta
 from pathlib import Path
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 import torch_xla
+from torch._C import _distributed_c10d as c10d
 from torch.distributed.device_mesh import init_device_mesh
 
 import torch_xla_cc
@@ -60,6 +62,40 @@ def late(rank, world, path):
         return sum_of_ones()
     finally:
         dist.destroy_process_group()
+
+
+def env_again(rank, world):
+    """Worlds in one store, the second beginning with another call than the first."""
+    made = []
+    for times in (1, 2, 3):
+        time.sleep(0.5 if rank == times % world else 0.0)  # late: what it wrote before is there
+        dist.init_process_group("xla_cc", timeout=timedelta(seconds=20))
+        assert dist.get_world_size() == world
+        for _ in range(times):
+            made.append(sum_of_ones())
+        x = torch.full((times,), float(rank), device=torch_xla.device())
+        dist.broadcast(x, src=times % world)
+        made.append(x.tolist())
+        dist.destroy_process_group()
+    return made
+
+
+def slow_to_connect(rank, world, path):
+    """When this rank had the group, and when the last was connected: that is rank 1's."""
+    connect = c10d.ProcessGroupGloo
+    connected = []
+
+    def slow(*args):
+        gloo = connect(*args)
+        time.sleep(2.0 if rank == 1 else 0.0)
+        connected.append(time.monotonic())
+        return gloo
+
+    with mock.patch.object(c10d, "ProcessGroupGloo", slow):
+        dist.init_process_group("xla_cc", init_method=f"file://{path}", rank=rank, world_size=world)
+    made = time.monotonic()
+    dist.destroy_process_group()
+    return connected[0], made
 
 
 def by_store(rank, world, where, backend, path):

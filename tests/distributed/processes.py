@@ -44,9 +44,10 @@ class Processes:
     def run(self, fn: Any, *args: Any, timeout_s: float = 60.0) -> list[Any]:
         """`fn(rank, *args)` on every rank; the results by rank."""
         outcomes = self.outcomes(fn, *args, timeout_s=timeout_s)
-        for error, _ in outcomes:
-            if error is not None:
-                raise error[0] from worlds.RemoteTraceback(error[1])
+        errors = {rank: error for rank, (error, _) in enumerate(outcomes) if error is not None}
+        if errors:  # one may be of a rank that waited for what failed on another
+            where = "\n".join(f"rank {rank}: {error[1]}" for rank, error in errors.items())
+            raise next(iter(errors.values()))[0] from worlds.RemoteTraceback(where)
         return [result for _, result in outcomes]
 
     def outcomes(self, fn: Any, *args: Any, timeout_s: float = 60.0) -> list[Any]:

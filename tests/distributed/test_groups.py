@@ -10,8 +10,8 @@ BACKENDS = ["xla_cc", "cpu:gloo,xla:xla_cc"]
 
 
 def fresh(where, world, function, *args):
-    """On processes that have made no world yet: a second one by env:// finds the addresses of the
-    first in torchrun's store, with any backend.
+    """On processes that have made no world yet: of a second one by env://, gloo finds the
+    addresses of the first in torchrun's store.
     """
     if where == "threads":
         return worlds.run(world, function, *args)
@@ -23,6 +23,20 @@ def fresh(where, world, function, *args):
 @pytest.mark.parametrize("where", RUN)
 def test_env(where, backend):
     assert fresh(where, 2, groups.by_url, 2, where, backend, "env://") == [[2.0, 2.0]] * 2
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_env_again(where):
+    two = [2.0, 2.0]
+    made = [two, [1.0], two, two, [0.0] * 2, two, two, two, [1.0] * 3]
+    assert fresh(where, 2, groups.env_again, 2) == [made] * 2
+
+
+def test_a_group_is_there_when_all_are_connected(tmp_path):
+    """Who ends it at once would end connections that others still make."""
+    with processes.Processes(3) as ranks:
+        times = ranks.run(groups.slow_to_connect, 3, f"{tmp_path}/ranks")
+    assert min(made for _, made in times) >= max(connected for connected, _ in times)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -158,7 +158,7 @@ def test_sizes_that_change(function):
 
 
 def test_nothing_is_collected_while_ranks_trace():
-    """Or tensors that autograd's engine holds on another thread may lose their attributes."""
+    """Or test_sizes_that_change fails: FunctionalTensors lose their attributes."""
     found = []
 
     def backend(graph, _):

@@ -8,6 +8,8 @@ import pytest
 import torch
 import torch_xla
 import worlds
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 
 import torch_xla_cc
 from torch_xla_cc import xla_model as xm
@@ -85,6 +87,18 @@ def test_what_is_written_to_in_place():
         assert one.tolist() == [0.0, 1.0, 2.0, 3.0]
     step()
     assert z.tolist() == [1.0, 0.0, 0.0, 0.0]
+
+
+def test_beside_tensors_that_torch_compile_traced_with():
+    """They outlive the trace in tracebacks and cycles, and say that they are on the device."""
+    x = device_tensor(4)
+    fake = FakeTensorMode().from_tensor(x)
+    with FunctionalTensorMode():
+        functional = FunctionalTensor.to_functional(fake)
+    assert {one.device.type for one in (fake, functional, functional.elem)} == {"xla"}
+    report = torch_xla_cc.inspect(lambda: xm.all_reduce("sum", x.add_(1)), target=TPU)
+    assert report.counts == {"all-reduce": 1}
+    assert x.tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_pending_tensors():

@@ -249,6 +249,11 @@ def living() -> dict[int, list[torch.Tensor]]:
         sys.setswitchinterval(interval)
     found: dict[int, list[torch.Tensor]] = defaultdict(list)
     for x in tensors:
-        if x.device.type == "xla":
+        if x.device.type == "xla" and (is_traceable_wrapper_subclass(x) or _has_data(x)):
             found[x.device.index].append(x)
     return found
+
+
+def _has_data(x: torch.Tensor) -> bool:
+    """Whether it is of torch_xla: what torch.compile traces with says the same device."""
+    return "XLATensor {" in XLAC._get_xla_tensor_debug_info(x)

@@ -19,12 +19,13 @@ import torch
 import torch.distributed as dist
 
 from torch_xla_cc.adapters import _modules
+from torch_xla_cc.adapters._replaced import Replaced
 from torch_xla_cc.distributed import BACKEND
 
 _lock = threading.Lock()
 _VARIABLES = {"USE_TORCH_XLA": "0", "ACCELERATE_TORCH_DEVICE": "xla"}
 _before: dict[str, str | None] = {}
-_replaced: list[tuple[Any, str, Any]] = []  # where, name, what it was
+_replaced = Replaced()
 
 
 def install() -> None:
@@ -48,6 +49,7 @@ def install() -> None:
         _before.update({name: os.environ.get(name) for name in _VARIABLES})
         os.environ.update(_VARIABLES)
 
+        _modules.install()
         import safetensors.torch
         from accelerate import Accelerator, PartialState  # type: ignore[import-untyped]
 
@@ -63,7 +65,6 @@ def install() -> None:
 
         if not dist.is_initialized():
             dist.init_process_group(f"cpu:gloo,xla:{BACKEND}")
-        _modules.install()
 
 
 def uninstall() -> None:
@@ -77,22 +78,19 @@ def uninstall() -> None:
                     os.environ[name] = value
             _modules.uninstall()
             sys.modules["accelerate"].PartialState._reset_state()
-            while _replaced:
-                where, name, theirs = _replaced.pop()
-                setattr(where, name, theirs)
+            _replaced.undo()
             _before.clear()
 
 
 def _replace(where: Any, name: str, ours: Callable[..., Any]) -> None:  # noqa: ANN401
     """Put `ours` there. It gets what it replaces as its first argument."""
     theirs = getattr(where, name)
-    _replaced.append((where, name, theirs))
 
     @functools.wraps(theirs)
     def replacement(*args: Any, **options: Any) -> Any:  # noqa: ANN401
         return ours(theirs, *args, **options)
 
-    setattr(where, name, replacement)
+    _replaced.put(where, name, replacement)
 
 
 def _init_state(theirs: Any, state: Any, cpu: bool = False, **options: Any) -> None:  # noqa: ANN401

@@ -22,6 +22,7 @@ import torch
 
 from torch_xla_cc.adapters import _modules, _xla_device
 from torch_xla_cc.adapters._mode import Mode
+from torch_xla_cc.adapters._replaced import Replaced
 
 
 class _Generator:
@@ -135,9 +136,8 @@ class _Names(Mode):
 
 
 _lock = threading.Lock()
-_before: list[tuple[Any, str, Any]] = []  # what was replaced: where, name, value
+_replaced = Replaced()
 _modes: list[_Names] = []
-_INHERITED = object()
 
 
 def install(device: torch.device | str | None = None) -> None:
@@ -154,20 +154,15 @@ def install(device: torch.device | str | None = None) -> None:
             raise RuntimeError("adapters.cuda is installed already: uninstall() it first")
         functions = _functions(torch.device(device))
         for name, value in functions.items():
-            _replace(torch.cuda, name, value)
+            _replaced.put(torch.cuda, name, value)
         for name in ("get_rng_state", "set_rng_state", "manual_seed"):
-            _replace(torch.cuda.random, name, functions[name])
+            _replaced.put(torch.cuda.random, name, functions[name])
         # Its own one takes streams of torch only, before the mode sees the call.
-        _replace(torch.Tensor, "record_stream", lambda x, stream: None)
+        _replaced.put(torch.Tensor, "record_stream", lambda x, stream: None)
         _modules.install()
         mode = _Names(torch.device(device))
         mode.__enter__()  # type: ignore[no-untyped-call]
         _modes.append(mode)
-
-
-def _replace(where: Any, name: str, value: Any) -> None:  # noqa: ANN401 (any function)
-    _before.append((where, name, vars(where).get(name, _INHERITED)))
-    setattr(where, name, value)
 
 
 def uninstall() -> None:
@@ -176,9 +171,4 @@ def uninstall() -> None:
         while _modes:
             _modes.pop().__exit__(None, None, None)  # type: ignore[no-untyped-call]
             _modules.uninstall()
-        while _before:
-            where, name, value = _before.pop()
-            if value is _INHERITED:
-                delattr(where, name)
-            else:
-                setattr(where, name, value)
+        _replaced.undo()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
@@ -62,10 +63,32 @@ def _milliseconds(options: Any) -> int:  # noqa: ANN401
     return int(options.timeout.total_seconds() * 1000)
 
 
+def _store(options: Any) -> c10d.Store:  # noqa: ANN401
+    """The group's part of the store, new each time that the group is made.
+
+    A world may be made again in the store of one that has ended, by torchrun's env:// always: what
+    that wrote must not be read.
+    """
+    size = options.group_size
+    times = (options.store.add(f"xla_cc/{size}", 1) - 1) // size
+    return c10d.PrefixStore(f"xla_cc/{size}/{times}", options.store)
+
+
+def _meet(store: c10d.Store, size: int, timeout: timedelta) -> None:
+    """Wait for all ranks of the group.
+
+    gloo connects them two by two, and a rank that is done and ends the group closes connections
+    of which the other end is not ("connectFullMesh failed ... Connection closed by peer").
+    """
+    if store.add("connected", 1) == size:
+        store.set("all_connected", "")
+    store.wait(["all_connected"], timeout)
+
+
 def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
-    rank, size = options.group_rank, options.group_size
-    store = c10d.PrefixStore("xla_cc", options.store)
+    rank, size, store = options.group_rank, options.group_size, _store(options)
     gloo = c10d.ProcessGroupGloo(c10d.PrefixStore("gloo", store), rank, size, options.timeout)
+    _meet(store, size, options.timeout)
     group, milliseconds = _group(options), _milliseconds(options)
     return _C.process_backend(gloo, store, _check_mode(), in_graph, group, milliseconds)
 
