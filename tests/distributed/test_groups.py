@@ -10,8 +10,8 @@ BACKENDS = ["xla_cc", "cpu:gloo,xla:xla_cc"]
 
 
 def fresh(where, world, function, *args):
-    """On processes that have made no world yet: of a second one by env://, gloo finds the
-    addresses of the first in torchrun's store.
+    """On processes that have made no world yet: of a second one by env://, the gloo of torch finds
+    the addresses of the first in torchrun's store.
     """
     if where == "threads":
         return worlds.run(world, function, *args)

@@ -24,9 +24,11 @@ from deepspeed.runtime.zero import stage3, stage_1_and_2  # type: ignore[import-
 import torch_xla_cc.distributed  # noqa: F401 (registers the backend)
 from torch_xla_cc.adapters import _modules
 from torch_xla_cc.adapters._deepspeed import FusedAdamBuilder, XlaAccelerator
+from torch_xla_cc.adapters._replaced import Replaced
 
 _lock = threading.Lock()
-_before: list[Any] = []  # deepspeed's accelerator, and what install() replaced, in order
+_before: list[Any] = []  # deepspeed's accelerator, while ours is there
+_replaced = Replaced()
 
 
 def install() -> None:
@@ -48,10 +50,9 @@ def install() -> None:
     with _lock:
         if not _before:
             _before.append(accelerator.get_accelerator())
-            _before.extend(getattr(owner, name) for owner, name, _ in _REPLACED)
             accelerator.set_accelerator(XlaAccelerator())
             for owner, name, new in _REPLACED:
-                setattr(owner, name, new)
+                _replaced.put(owner, name, new)
             _modules.install()
 
 
@@ -59,11 +60,9 @@ def uninstall() -> None:
     """Undo install."""
     with _lock:
         if _before:
-            accelerator.set_accelerator(_before[0])
-            for (owner, name, _), old in zip(_REPLACED, _before[1:], strict=True):
-                setattr(owner, name, old)
+            accelerator.set_accelerator(_before.pop())
+            _replaced.undo()
             _modules.uninstall()
-            _before.clear()
 
 
 _init_engine = DeepSpeedEngine.__init__
