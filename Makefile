@@ -10,7 +10,7 @@ BAZEL ?= bazel-4
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup packages packages-build packages-check build demo test bench fuzz golden support \
+.PHONY: help setup packages packages-build packages-check build demo test bench fuzz golden support losses \
   clean lint lint-cpp lint-python lint-shell format
 
 override VENV := $(abspath $(VENV))
@@ -92,6 +92,9 @@ golden: packages-check ## Rewrite tests/golden from what the lowerings emit now
 
 support: build ## Rewrite docs/support.md from what calls of torch.distributed become now
 	UPDATE_SUPPORT=1 $(RUN) -m pytest -q tests/distributed/test_support.py
+
+losses: build ## Rewrite tests/clients/losses.json: what clients lose on gloo
+	UPDATE_LOSSES=1 $(RUN) -m pytest -q tests/clients
 
 clean: ## Remove what was built (not $(VENV))
 	rm -rf build dist python/*.egg-info python/torch_xla_cc/_C*.so

@@ -4,9 +4,7 @@
 elementwise pass over the tensor before it.
 """
 
-import subprocess
-import sys
-
+import forks
 import pytest
 
 pytest.importorskip("libtpu", reason="pip install 'torch_xla_cc[aot]' brings the compiler")
@@ -89,12 +87,7 @@ for (name, dtype), program in zip(names, _aot.compile_many(modules, {TARGET!r}))
 @pytest.fixture(scope="module")
 def compiled():
     forms = {name: expression for name, (expression, _) in FORMS.items()}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, repr(forms)],
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+    done = forks.run_code(SCRIPT, repr(forms), timeout=280)
     assert done.returncode == 0, done.stderr[-3000:]
     rows = [eval(line) for line in done.stdout.splitlines() if line.startswith("(")]
     return {(name, dtype): (opcodes, before) for name, dtype, opcodes, before in rows}

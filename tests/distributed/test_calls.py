@@ -1,5 +1,7 @@
 """torch.distributed on threads and on processes: each call as gloo has it on CPU tensors."""
 
+import functools
+
 import as_tpu
 import calls
 import processes
@@ -56,7 +58,8 @@ for _dtype, _kinds in calls.OTHER_TYPES.items():
         CASES[f"reduction_of {_dtype} {_kind}"] = (calls.reduction_of, _fields)
 
 
-RUN = {"threads": worlds.run, "processes": processes.run}
+RUN = {"threads": worlds.run, "processes": processes.run, "as on tpu": as_tpu.run}
+WHERE = ("threads", "processes")
 
 
 def init():
@@ -65,16 +68,40 @@ def init():
         dist.init_process_group("cpu:gloo,xla:xla_cc")
 
 
-def both(rank, function, fields):
-    """On the XLA device, and on the CPU."""
+def all_cases(rank):
+    """By name: on the XLA device, and on the CPU. After one that raises, no more."""
     init()
-    ours = function(rank, torch_xla.device(), **fields)
-    wanted = function(rank, "cpu", **fields)
-    dist.all_reduce(torch.zeros(1))  # gloo's ranks must not leave while others are in a call
-    return ours, wanted
+    found = {}
+    for name, (function, fields) in CASES.items():
+        try:
+            ours = function(rank, torch_xla.device(), **fields)
+            found[name] = ours, function(rank, "cpu", **fields)
+        except Exception as error:
+            found[name] = f"{type(error).__name__}: {error}"
+            break
+        dist.all_reduce(torch.zeros(1))  # gloo's ranks must not leave while others are in a call
+    return found
 
 
-def check_same(by_rank):
+@functools.cache
+def seen(where, world):
+    """What all cases gave, by rank, or raised: one launch, whose ranks meet once."""
+    try:
+        return RUN[where](world, all_cases, timeout_s=240)
+    except Exception as error:
+        return error
+
+
+def check_same(where, world, name):
+    by_rank = seen(where, world)
+    if isinstance(by_rank, Exception):
+        raise by_rank
+    found = [of_rank.get(name, "an earlier case has failed") for of_rank in by_rank]
+    assert not any(isinstance(of_rank, str) for of_rank in found), found
+    compare(found)
+
+
+def compare(by_rank):
     for ours, wanted in by_rank:
         assert len(ours) == len(wanted)
         for x, y in zip(ours, wanted, strict=True):
@@ -84,18 +111,16 @@ def check_same(by_rank):
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
-@pytest.mark.parametrize("where", RUN)
+@pytest.mark.parametrize("where", WHERE)
 def test_as_gloo(where, world, name):
-    function, fields = CASES[name]
-    check_same(RUN[where](world, both, function, fields))
+    check_same(where, world, name)
 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("world", [2, 4])
 def test_as_on_tpu(world, name):
     """With the backend of processes on TPU and GPU, on threads."""
-    function, fields = CASES[name]
-    check_same(as_tpu.run(world, both, function, fields))
+    check_same("as on tpu", world, name)
 
 
 def call_objects(rank):
@@ -105,7 +130,7 @@ def call_objects(rank):
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])
-@pytest.mark.parametrize("where", RUN)
+@pytest.mark.parametrize("where", WHERE)
 def test_objects(where, world):
     for gathered, lists in RUN[where](world, call_objects):
         assert gathered == [{"rank": i, "text": "x" * i} for i in range(world)]
@@ -138,7 +163,7 @@ def transpose(rank):
     return y.tolist(), [output.tolist() for output in outputs]
 
 
-@pytest.mark.parametrize("where", RUN)
+@pytest.mark.parametrize("where", WHERE)
 def test_the_transpose(where):
     for rank, (column, lists) in enumerate(RUN[where](4, transpose)):
         assert column == [rank, 4 + rank, 8 + rank, 12 + rank]

@@ -1,13 +1,11 @@
 """Ranks that do not fit together, do not come, or die: the right error on every rank, in time."""
 
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import as_tpu
 import faults
+import forks
 import processes
 import pytest
 import torch.distributed as dist
@@ -118,24 +116,25 @@ def test_a_rank_is_killed(when, tmp_path):
     """kill -9, of ranks that are started by hand: torchrun would end the others."""
     store = dist.TCPStore("127.0.0.1", 0, None, is_master=True, wait_for_workers=False)
     ranks = [
-        subprocess.Popen(
-            [sys.executable, str(KILLED), str(rank), "4", str(store.port), when],
-            stdout=subprocess.PIPE,
-            stderr=(tmp_path / f"{rank}.log").open("w"),
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "PJRT_DEVICE": "CPU"},
+        forks.start(
+            forks.run_as_main,
+            str(KILLED),
+            [str(KILLED), str(rank), "4", str(store.port), when],
+            output=(tmp_path / f"{rank}.txt").open("w"),
+            errors=(tmp_path / f"{rank}.log").open("w"),
         )
         for rank in range(4)
     ]
     try:
-        outputs = [rank.communicate(timeout=90)[0] for rank in ranks]
+        for rank in ranks:
+            rank.join(90)
     finally:
         for rank in ranks:
             rank.kill()
-    assert ranks[2].returncode == -9
+    assert ranks[2].exitcode == -9
     for rank in (0, 1, 3):
-        said = outputs[rank].splitlines()[-1]  # gloo prints as well
-        assert ranks[rank].returncode == 0, (said, (tmp_path / f"{rank}.log").read_text()[-3000:])
+        said = (tmp_path / f"{rank}.txt").read_text().splitlines()[-1]  # gloo prints as well
+        assert ranks[rank].exitcode == 0, (said, (tmp_path / f"{rank}.log").read_text()[-3000:])
         kind, took, message = said.split("|", 2)
         assert kind == "CollectiveTimeoutError", said
         assert "rank 2 has died" in message, said

@@ -1,9 +1,8 @@
 """Two programs side by side: `txcc compare`, and what is paired with what."""
 
 import json
-import subprocess
-import sys
 
+import forks
 import pytest
 
 from torch_xla_cc._inspect import compare, report
@@ -75,32 +74,27 @@ def test_more_of_them(tmp_path):
     assert lines(compared(b, a)) == [(3, 3, ()), (4, None, ("only in one",))]
 
 
-def txcc(*arguments):
-    command = [sys.executable, "-c", "import txcc; txcc.main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100)
-
-
 def test_the_command(tmp_path):
     write(tmp_path / "a", "step", (REDUCE, 3))
     write(tmp_path / "b", "step", (GATHER, 3))
     write(tmp_path / "b", "other", (GATHER, 3))
-    done = txcc("compare", tmp_path / "a", tmp_path / "a")
+    done = forks.txcc("compare", tmp_path / "a", tmp_path / "a")
     assert done.returncode == 0 and "equal" in done.stdout, done.stderr
-    done = txcc("compare", tmp_path / "a", tmp_path / "b", "--format=json")
+    done = forks.txcc("compare", tmp_path / "a", tmp_path / "b", "--format=json")
     assert done.returncode == 1, done.stderr
     found = {one["b"]["module"].rpartition(".")[2]: one for one in json.loads(done.stdout)}
     assert found["step"]["pairs"][0]["a"]["after"] == "all-reduce"
     assert found["other"]["pairs"][0]["a"] is None
     for wrong in ((), (tmp_path,), (tmp_path,) * 3):
-        done = txcc("compare", *wrong)
+        done = forks.txcc("compare", *wrong)
         assert done.returncode == 2 and "two folders or files" in done.stderr
-    done = txcc("compare", tmp_path / "a", tmp_path / "nothing")
+    done = forks.txcc("compare", tmp_path / "a", tmp_path / "nothing")
     assert done.returncode == 1 and "nothing" in done.stderr
 
 
 @pytest.mark.parametrize("format", ["text", "json"])
 def test_capabilities(format):
-    done = txcc("capabilities", "--op=all_to_all", "--target=tpu:v5e", f"--format={format}")
+    done = forks.txcc("capabilities", "--op=all_to_all", "--target=tpu:v5e", f"--format={format}")
     assert done.returncode == 0 and "all-to-all" in done.stdout, done.stderr
     assert "native" in done.stdout
     if format == "json":
@@ -108,5 +102,5 @@ def test_capabilities(format):
 
 
 def test_capabilities_of_nothing():
-    done = txcc("capabilities", "--op=all_to_none")
+    done = forks.txcc("capabilities", "--op=all_to_none")
     assert done.returncode == 2 and "all_to_none" in done.stderr and "all_to_all" in done.stderr

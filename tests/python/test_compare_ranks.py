@@ -1,10 +1,9 @@
 """compare_ranks: jobs of several ranks, traced in one process (tests/python/jobs.py)."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import forks
 import pytest
 
 import torch_xla_cc
@@ -15,13 +14,7 @@ TPU = "tpu:v5e:2x2"
 
 def compared(target, nprocs, *jobs):
     """The report of each job, as JSON."""
-    done = subprocess.run(
-        [sys.executable, str(JOBS), target, str(nprocs), *jobs],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    done = forks.run_script(JOBS, target, str(nprocs), *jobs, timeout=200)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found.pop("launch") == {"sums": [[float(nprocs)] * 2] * nprocs}

@@ -8,11 +8,10 @@ stands for anything.
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import forks
 import pytest
 import torch
 import torch_xla
@@ -182,14 +181,8 @@ def test_program(example, tmp_path):
     script = tmp_path / "example.py"
     script.write_text(example.code)
     cleared = {name: value for name, value in os.environ.items() if not name.startswith("XLA_")}
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env={**cleared, "PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(example.ranks)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    environment = {**cleared, "PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(example.ranks)}
+    done = forks.run_script(script, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     if example.prints is not None:
         pattern = ".*".join(re.escape(part) for part in example.prints.split("..."))

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import forks
 import pytest
 
 from torch_xla_cc._inspect import dump, report
@@ -48,13 +49,8 @@ def run(folder, script, **environment):
     form = environment.pop("form", "text")
     flags = f"--xla_dump_to={folder / 'dump'} --xla_dump_hlo_as_{form}"
     flags += environment.pop("more", "")
-    done = subprocess.run(
-        [sys.executable, str(folder / "script.py")],
-        env={**os.environ, **environment, "XLA_FLAGS": flags},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    environment = {**os.environ, **environment, "XLA_FLAGS": flags}
+    done = forks.run_script(folder / "script.py", env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder / "dump"
 
@@ -106,34 +102,29 @@ def test_a_dump_of_protos(tmp_path):
     assert gathered.groups == ((0, 1), (2, 3)) and gathered.wire_bytes == 4 * 4 * 4
 
 
-def txcc(*arguments):
-    command = [sys.executable, "-c", "import txcc; txcc.main()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100)
-
-
 def test_the_command(of_torch):
-    done = txcc("inspect", "--dump", str(of_torch))
+    done = forks.txcc("inspect", "--dump", str(of_torch))
     assert done.returncode == 0, done.stderr
     assert "all-reduce" in done.stdout and "script.py:8" in done.stdout
-    done = txcc("inspect", "--dump", str(of_torch), "--format=json")
+    done = forks.txcc("inspect", "--dump", str(of_torch), "--format=json")
     calls = [row["call"] for one in json.loads(done.stdout) for row in one["rows"]]
     assert any(call.startswith("all_gather") for call in calls)
 
 
 def test_the_command_without_a_dump(tmp_path):
-    done = txcc("inspect")
+    done = forks.txcc("inspect")
     assert done.returncode == 2 and "--dump DIR" in done.stderr
     for folder in (tmp_path, tmp_path / "nowhere"):
-        done = txcc("inspect", "--dump", str(folder))
+        done = forks.txcc("inspect", "--dump", str(folder))
         assert (
             done.returncode == 1 and str(folder) in done.stderr and "Traceback" not in done.stderr
         )
     broken = tmp_path / "module_0001.f.cpu_after_optimizations.txt"
     broken.write_text("HloModule f\n\nnothing\n")
-    done = txcc("inspect", "--dump", str(tmp_path))
+    done = forks.txcc("inspect", "--dump", str(tmp_path))
     assert done.returncode == 1 and "line 3, column 1" in done.stderr
     broken.rename(tmp_path / "module_0001.f.cpu_after_optimizations.hlo.pb")
-    done = txcc("inspect", "--dump", str(tmp_path))
+    done = forks.txcc("inspect", "--dump", str(tmp_path))
     assert done.returncode == 1 and "not an HloProto" in done.stderr
 
 

@@ -3,11 +3,10 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
+import forks
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -76,14 +75,7 @@ torch_xla_cc.launch(main, (), 2)
 
 
 def txcc(*arguments, **environment):
-    return subprocess.run(
-        [sys.executable, "-c", "import txcc; txcc.main()", "inspect", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-        env=os.environ | environment,
-    )
+    return forks.txcc("inspect", *arguments, env=os.environ | environment)
 
 
 def rows(done):
@@ -209,13 +201,7 @@ def test_failures(tmp_path):
         path = tmp_path / f"{number}.py"
         path.write_text(text)
         calls.append([str(path), *options])
-    done = subprocess.run(
-        [sys.executable, "-c", FAILURES, json.dumps(calls)],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    done = forks.run_code(FAILURES, json.dumps(calls))
     assert done.returncode == 0, done.stderr
     raised = json.loads(done.stdout)
     for found, (*_, message) in zip(raised, cases, strict=True):

@@ -9,11 +9,10 @@ import itertools
 import math
 import random
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import forks
 import numpy
 import pytest
 import torch
@@ -362,7 +361,5 @@ print("alive")
 @pytest.mark.parametrize("name", EMPTIED)
 def test_lists_that_are_emptied_while_they_are_read(name):
     script = SCRIPT.format(make=EMPTIED[name])
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=False
-    )
+    done = forks.run_code(script)
     assert (done.returncode, done.stdout.strip()) == (0, "alive"), done.stderr[-2000:]

@@ -16,7 +16,7 @@ import torch_xla_cc
 from torch_xla_cc import xla_model as xm
 
 XLA_WAITS_S = 15
-LATE_S = 30
+LATE_S = 19
 STEPS_AFTER = 2
 
 
@@ -90,17 +90,17 @@ def compiling(rank, where, warm, seconds):
     return values, took
 
 
-@pytest.mark.parametrize(("where", "warm"), [("before", False), ("beside", True), ("after", False)])
+@pytest.mark.parametrize(("where", "warm"), [("before", False), ("beside", True)])
 def test_a_rank_whose_program_takes_long_to_compile(where, warm):
     # How long it will take is measured by a short program, beside whatever else the machine does
     # then. Should that have been more than it does later, once more.
-    for seconds in (LATE_S, 2 * LATE_S):
+    for seconds in (1.2 * LATE_S, 2 * LATE_S):
         with worlds.World(4) as fresh:  # where nothing is compiled yet
             results = fresh.run(compiling, where, warm, seconds, timeout_s=400)
         for rank, (values, _) in enumerate(results):
             assert values == [wanted(rank)] * (STEPS_AFTER + (4 if warm else 1))
         # The compiles of all ranks in that step; those of the others are short.
-        if results[1][1] > XLA_WAITS_S + 5:
+        if results[1][1] > XLA_WAITS_S + 3:
             return
     pytest.fail("it compiled too fast to show anything")
 

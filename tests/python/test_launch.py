@@ -7,6 +7,7 @@ import sys
 import textwrap
 import time
 
+import forks
 import pytest
 import torch
 import torch_xla
@@ -222,14 +223,8 @@ def error(function, *args, **kwargs):
 def python(script: str, **env: str) -> list[str]:
     """The lines that a script prints; it must end by itself, with exit code 0."""
     cleared = {name: value for name, value in os.environ.items() if not name.startswith("XLA_")}
-    done = subprocess.run(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(script)],
-        env={**cleared, "PJRT_DEVICE": "CPU", **env},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    env = {**cleared, "PJRT_DEVICE": "CPU", **env}
+    done = forks.run_code(PRELUDE + textwrap.dedent(script), env=env)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()
 

@@ -1,14 +1,19 @@
-"""300 random programs: ranks that make the same collective calls in one order, and differ in all
+"""Random programs: ranks that make the same collective calls in one order, and differ in all
 else, never wait for each other for good, and get what NumPy says.
 
 Common to the ranks of a program: the calls (all ops, tensors and lists, dtypes, the world and
 groups that change from call to call) and where all of them run their graphs. Each rank's own: which
 operands are constants, arithmetic before a call, work aside, branches, naps, how it runs its graph
 where all do (a step, or a read of some kind), and further steps where it has no collective pending.
+
+Each day has programs of its own. TORCH_XLA_CC_SEED makes those of another, TORCH_XLA_CC_PROGRAMS so
+many times as many.
 """
 
 import dataclasses
+import functools
 import itertools
+import os
 import random
 import time
 
@@ -33,8 +38,10 @@ from oracle import (
 
 from torch_xla_cc import xla_model as xm
 
-# How many programs for each number of ranks: 300.
-PROGRAMS = {2: 70, 3: 60, 4: 60, 5: 35, 6: 25, 7: 20, 8: 30}
+SEED = int(os.environ.get("TORCH_XLA_CC_SEED", time.time() // 86_400))
+# How many programs for each number of ranks: 75.
+TIMES = int(os.environ.get("TORCH_XLA_CC_PROGRAMS", "1"))
+PROGRAMS = {2: 18, 3: 15, 4: 15, 5: 9, 6: 6, 7: 5, 8: 7}
 MOST_CALLS = 30
 DTYPES = ["f32", "f32", "bf16", "f64", "s32", "s64", "u8", "pred", "c64"]
 OPS = ["all_gather", "all_reduce", "reduce_scatter", "all_to_all"]
@@ -128,6 +135,7 @@ def a_call(rng, values, world, ops):
     return Call(cases, listed, constants, rng.random() < 0.08)
 
 
+@functools.lru_cache(maxsize=2)  # of all ranks on threads
 def program(seed, world):
     rng, values = random.Random(f"{seed}/{world}"), np.random.default_rng([seed, world])
     # Few calls as often as many: 1 to 2, 2 to 5, 5 to 12, 12 to 30.
@@ -241,18 +249,20 @@ def check(seed, world, by_rank):
 
 @pytest.mark.parametrize("world", PROGRAMS)
 def test_ranks_that_make_the_same_calls_and_differ_in_all_else(world):
+    first = SEED * 1000
     with worlds.World(world) as ranks:
-        for seed in range(PROGRAMS[world]):
+        for seed in range(first, first + PROGRAMS[world] * TIMES):
             try:
                 by_rank = ranks.run(run_program, seed, world, timeout_s=240)
             except Exception as error:
-                error.add_note(f"seed {seed} on {world} ranks")
+                error.add_note(f"seed {seed} on {world} ranks: TORCH_XLA_CC_SEED={SEED}")
                 raise
             check(seed, world, by_rank)
 
 
 def test_the_programs_are_of_all_kinds():
-    programs = [program(seed, world) for world, count in PROGRAMS.items() for seed in range(count)]
+    counts = {world: 4 * count for world, count in PROGRAMS.items()}
+    programs = [program(seed, world) for world, count in counts.items() for seed in range(count)]
     assert len(programs) == 300
     lengths = {len(calls) for calls in programs}
     assert min(lengths) == 1 and max(lengths) >= 28

@@ -38,7 +38,7 @@ def share(cases, world, dtype):
 
 
 def run(world, cases, bitwise=False, tolerances=None):
-    by_rank = worlds.run(world, issue_all, cases)
+    by_rank = worlds.run(world, issue_all, cases, full=True)
     found = []
     for i, case in enumerate(cases):
         results = [results[i] for results in by_rank]
@@ -55,7 +55,7 @@ def transfer(rank):
 
 def test_what_transfers_lose():
     """Why any_bits and oracle.put avoid some values: torch_xla itself does not carry them."""
-    payload, imaginary = worlds.run(2, transfer)[0]
+    payload, imaginary = worlds.run(2, transfer, full=True)[0]
     assert payload.tolist() == [0x7E00, 0x7E00]
     assert imaginary.tolist() == [1, 0]
 

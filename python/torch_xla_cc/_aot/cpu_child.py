@@ -1,8 +1,9 @@
-"""Compiles a program with the XLA:CPU of torch_xla, in a process of its own, and does not run it.
+"""Compiles programs with the XLA:CPU of torch_xla, in a process of its own, and runs none.
 
-Request, on stdin: a line of JSON, {"ranks": 4, "parameters": [["f32", [8, 4]], ...]}, then the
-bytes of a HloModuleProto. Answer, on stdout: those of the optimised module. torch_xla gives that
-instead of the program it traced when a variable of the environment says so, which it reads once.
+Its arguments are the descriptor of a Connection and the number of ranks. A request is two messages:
+the types of the parameters as JSON, [["f32", [8, 4]], ...], and a HloModuleProto. The answer is two
+as well: why it was refused, or nothing, and the optimised module. torch_xla gives that instead of
+the program it traced when a variable of the environment says so, which it reads once.
 """
 
 from __future__ import annotations
@@ -13,20 +14,17 @@ sys.path.pop(0)  # this folder: its modules are not those that others import by 
 
 import json
 import os
+from multiprocessing.connection import Connection
 from typing import Any
 
 _SPARE_THREADS = 2
 
 
-def main() -> None:
-    answer = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print is no part of the answer
-    head = json.loads(sys.stdin.buffer.readline())
-    module = sys.stdin.buffer.read()
-    threads = str(head["ranks"] + _SPARE_THREADS)
+def main(pipe: Connection[bytes, bytes], ranks: int) -> None:
+    threads = str(ranks + _SPARE_THREADS)
     os.environ.update(
         PJRT_DEVICE="CPU",
-        CPU_NUM_DEVICES=str(head["ranks"]),
+        CPU_NUM_DEVICES=str(ranks),
         XLA_THREAD_POOL_SIZE=threads,
         PJRT_NPROC=threads,
         XLA_DUMP_POST_OPTIMIZATIONS="1",
@@ -36,16 +34,30 @@ def main() -> None:
 
     bindings: Any = torch_xla._XLAC  # type: ignore[attr-defined]
     xla_model.set_replication(torch_xla.device(0), torch_xla.devices())
+    while True:
+        parameters, module = json.loads(pipe.recv_bytes()), pipe.recv_bytes()
+        try:
+            optimised = _compiled(bindings, parameters, module)
+        except (RuntimeError, ValueError) as error:
+            pipe.send_bytes((str(error).splitlines() or ["it gave no reason"])[0].encode())
+        else:
+            pipe.send_bytes(b"")
+            pipe.send_bytes(optimised)
+
+
+def _compiled(bindings: Any, parameters: list[tuple[str, list[int]]], module: bytes) -> bytes:  # noqa: ANN401
     program = bindings._xla_op_computation_from_module_proto("inspected", module)
-    parameters = [
+    operands = [
         bindings._xla_create_placeholder_tensor({"type": dtype, "sizes": tuple(dims)})
-        for dtype, dims in head["parameters"]
+        for dtype, dims in parameters
     ]
-    results = bindings._xla_user_computation("xla::inspected", parameters, program)
-    answer.write(bindings._get_xla_tensors_hlo_proto(results))
-    answer.flush()
-    os._exit(0)  # nothing is left to do, and the runtime takes seconds to end
+    results = bindings._xla_user_computation("xla::inspected", operands, program)
+    optimised: bytes = bindings._get_xla_tensors_hlo_proto(results)
+    return optimised
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main(Connection(int(sys.argv[1])), int(sys.argv[2]))
+    except (EOFError, ConnectionError):
+        os._exit(0)  # the process that asked has ended; the runtime takes seconds to end

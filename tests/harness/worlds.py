@@ -32,8 +32,8 @@ mode: it is called once, and `run` returns its result.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
+import functools
 import gc
 import io
 import multiprocessing.connection
@@ -41,17 +41,19 @@ import os
 import pickle
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
+import forks
 import torch
 
 _STDERR_TAIL = 12_000
-_START_S = 120.0  # importing torch and torch_xla on a busy machine
+_START_S = 120.0  # the first imports torch and torch_xla, on a busy machine
+FAST = {"XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"}
+FULL = {"XLA_FLAGS": ""}
 
 
 class WorkerDied(Exception):
@@ -98,8 +100,8 @@ class World:
 
     def __init__(self, world_size: int, env: dict[str, str] | None = None) -> None:
         self.world_size = world_size
-        self._env = env or {}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._env = {**FAST, **(env or {})}
+        self._process: Any = None
 
     def __enter__(self) -> World:
         return self
@@ -133,12 +135,13 @@ class World:
         try:
             self._pipe.send_bytes(request)
             if not self._pipe.poll(timeout_s):
-                self._process.send_signal(signal.SIGUSR1)  # writes where its threads are
+                os.kill(self._process.pid, signal.SIGUSR1)  # writes where its threads are
                 time.sleep(0.5)
                 raise WorkerHung(self._report(f"took more than {timeout_s:g} s", log_start))
             answer = self._pipe.recv_bytes()
         except (EOFError, ConnectionError) as error:
-            code = self._process.wait()
+            self._process.join()
+            code = self._process.exitcode
             how = f"of {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
             report = self._report(f"died {how}", log_start)
             self.close()
@@ -156,7 +159,7 @@ class World:
         """End the worker, which nothing but a kill is sure to do while ranks wait in XLA."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            self._process.join()
             self._pipe.close()
             self._log.close()
             self._process = None
@@ -165,13 +168,12 @@ class World:
         self._pipe, theirs = multiprocessing.connection.Pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno()), str(self.world_size)],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **self._env},
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
+            self._process = forks.start(
+                _work,
+                theirs,
+                self.world_size,
+                env={**os.environ, **self._env},
+                output=self._log,
             )
         ready = False
         with contextlib.suppress(EOFError, ConnectionError):
@@ -197,15 +199,15 @@ def partitions(world_size: int, env: dict[str, str] | None = None) -> World:
 
 
 _MOST_KEPT = 3  # of 1 to 2 GB each, in each pytest process
-_worlds: dict[int, World] = {}  # the one used last is last
+_worlds: dict[tuple[int, bool], World] = {}  # the one used last is last
 
 
-def keep(kept: dict[int, Any], size: int, most: int, make: Any) -> Any:
-    """The kept one of that size, or a new one; those that were not used for longest are closed."""
-    kept[size] = kept.pop(size, None) or make(size)
+def keep(kept: dict[Any, Any], key: Any, most: int, make: Callable[[], Any]) -> Any:
+    """The kept one of that key, or a new one; those that were not used for longest are closed."""
+    kept[key] = kept.pop(key, None) or make()
     while len(kept) > most:
         kept.pop(next(iter(kept))).close()
-    return kept[size]
+    return kept[key]
 
 
 def run(
@@ -214,9 +216,14 @@ def run(
     *args: Any,
     timeout_s: float = 60.0,
     launch_timeout_s: float | None = None,
+    full: bool = False,
 ) -> list[Any]:
-    """`fn(rank, *args)` on every rank of the kept world of that size; the results by rank."""
-    world = keep(_worlds, world_size, _MOST_KEPT, World)
+    """`fn(rank, *args)` on every rank of the kept world of that size; the results by rank.
+
+    `full`: its programs are compiled with all optimisations.
+    """
+    make = functools.partial(World, world_size, FULL if full else FAST)
+    world = keep(_worlds, (world_size, full), _MOST_KEPT, make)
     return world.run(fn, *args, timeout_s=timeout_s, launch_timeout_s=launch_timeout_s)
 
 
@@ -251,40 +258,30 @@ def _answer(world_size: int, request: bytes) -> tuple[bytes, bool]:
             results = torch_xla_cc.launch(fn, args, world_size, timeout_s=timeout_s)
         return _dumps((None, results)), True
     except BaseException as error:
-        where = traceback.format_exc()
-        try:
-            answer = _dumps(((error, where), None))
-            pickle.loads(answer)
-        except Exception:  # an exception that cannot travel
-            answer = _dumps(((RuntimeError(f"{type(error).__name__}: {error}"), where), None))
-        return answer, False
+        return failure(error), False
 
 
-def _work() -> None:
+def failure(error: BaseException) -> bytes:
+    """What travels for an exception and its traceback, in place of results."""
+    where = traceback.format_exc()
+    try:
+        answer = _dumps(((error, where), None))
+        pickle.loads(answer)
+    except Exception:  # an exception that cannot travel
+        answer = _dumps(((RuntimeError(f"{type(error).__name__}: {error}"), where), None))
+    return answer
+
+
+def _work(pipe: multiprocessing.connection.Connection, world_size: int) -> None:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    # The kernel ends this process with the test session, whatever it does then.
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    pipe = multiprocessing.connection.Connection(int(sys.argv[1]))
-    world_size = int(sys.argv[2])
-    import torch_xla_cc  # noqa: F401  (the time is not the first test's)
-
     pipe.send("ready")
     while True:
         try:
             request = pipe.recv_bytes()
         except EOFError:
-            return
+            os._exit(0)  # threads that still wait in XLA would keep the process
         answer, well = _answer(world_size, request)
         pipe.send_bytes(answer)
         if not well:
             gc.collect()  # the frames of the failed run, and the tensors in them
-
-
-if __name__ == "__main__":
-    # What travels by pickle belongs to a module of one name in both processes.
-    import worlds
-
-    worlds._work()
-    sys.stdout.flush()
-    os._exit(0)  # threads that still wait in XLA would keep the process

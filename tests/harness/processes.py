@@ -1,0 +1,140 @@
+"""Runs functions on ranks that are processes, each with a CPU device of its own.
+
+As worlds.py does for threads: `run(size, fn, *args)` returns the results by rank, or raises the
+exception of a rank. The ranks are kept while their number is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing.connection
+import os
+import pickle
+import tempfile
+import time
+from typing import Any
+
+import torchrun
+import worlds
+
+_START_S = 150.0
+
+
+class Processes:
+    """So many ranks."""
+
+    def __init__(self, size: int, env: dict[str, str] | None = None) -> None:
+        self.size = size
+        self._env = {**worlds.FAST, **(env or {})}
+        self._started: torchrun.Ranks | None = None
+        self._ranks: list[Any] = []
+        self.pids: list[int] = []
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, fn: Any, *args: Any, timeout_s: float = 60.0) -> list[Any]:
+        """`fn(rank, *args)` on every rank; the results by rank."""
+        outcomes = self.outcomes(fn, *args, timeout_s=timeout_s)
+        errors = {rank: error for rank, (error, _) in enumerate(outcomes) if error is not None}
+        if errors:  # one may be of a rank that waited for what failed on another
+            where = "\n".join(f"rank {rank}: {error[1]}" for rank, error in errors.items())
+            raise next(iter(errors.values()))[0] from worlds.RemoteTraceback(where)
+        return [result for _, result in outcomes]
+
+    def outcomes(self, fn: Any, *args: Any, timeout_s: float = 60.0) -> list[Any]:
+        """((exception, traceback) or None, result) by rank; None for a rank that has died."""
+        if self._started is None:
+            self._start()
+        request = worlds._dumps((fn, args))
+        for pipe in self._ranks:
+            pipe.send_bytes(request)
+        end = time.monotonic() + timeout_s
+        found: list[Any] = []
+        for rank, pipe in enumerate(self._ranks):
+            try:
+                if not pipe.poll(max(0.1, end - time.monotonic())):
+                    report = self._report(f"rank {rank} took more than {timeout_s:g} s")
+                    self.close()
+                    raise worlds.WorkerHung(report)
+                found.append(pickle.loads(pipe.recv_bytes()))
+            except (EOFError, ConnectionError):
+                found.append(None)
+        if None in found:
+            self.close()
+        return found
+
+    def close(self) -> None:
+        """End the ranks."""
+        if self._started is not None:
+            self._started.close()
+            for pipe in self._ranks:
+                pipe.close()
+            self._log.close()
+            self._started = None
+            self._ranks = []
+
+    def _start(self) -> None:
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the ranks)
+        pairs = [multiprocessing.connection.Pipe() for _ in range(self.size)]
+        self._ranks = [ours for ours, _ in pairs]
+        self._started = torchrun.Ranks(
+            self.size, _work, [(theirs,) for _, theirs in pairs], self._env, self._log
+        )
+        for _, theirs in pairs:
+            theirs.close()
+        end = time.monotonic() + _START_S
+        try:
+            for pipe in self._ranks:
+                if not pipe.poll(max(0.1, end - time.monotonic())):
+                    raise EOFError
+                assert pipe.recv() == "ready"
+        except (EOFError, ConnectionError) as error:
+            report = self._report("did not start")
+            self.close()
+            raise worlds.WorkerDied(report) from error
+        self.pids = [process.pid for process in self._started.processes]
+
+    def _report(self, what: str) -> str:
+        size = os.fstat(self._log.fileno()).st_size
+        tail = os.pread(self._log.fileno(), 12_000, max(0, size - 12_000))
+        return f"{self.size} ranks: {what}; the end of their output:\n" + tail.decode(
+            errors="replace"
+        )
+
+
+_MOST_KEPT = 1  # of about 1 GB a rank
+_kept: dict[int, Processes] = {}
+
+
+def run(size: int, fn: Any, *args: Any, timeout_s: float = 60.0) -> list[Any]:
+    """`fn(rank, *args)` on every rank of those kept of that number."""
+    ranks = worlds.keep(_kept, size, _MOST_KEPT, functools.partial(Processes, size))
+    return ranks.run(fn, *args, timeout_s=timeout_s)
+
+
+def close_all() -> None:
+    """End all; conftest.py calls it at the end of the session."""
+    for ranks in _kept.values():
+        ranks.close()
+
+
+# Below: a rank.
+
+
+def _work(pipe: multiprocessing.connection.Connection) -> None:
+    rank = int(os.environ["RANK"])
+    pipe.send("ready")
+    while True:
+        try:
+            fn, args = pickle.loads(pipe.recv_bytes())
+        except EOFError:
+            os._exit(0)  # threads of a backend would keep the process
+        try:
+            answer = worlds._dumps((None, fn(rank, *args)))
+        except BaseException as error:
+            answer = worlds.failure(error)
+        pipe.send_bytes(answer)
