@@ -3,6 +3,7 @@
 VENV ?= .venv
 PYTHON ?= python3
 BAZEL ?= bazel-4
+HUNT ?= 20
 
 # Compilers run in parallel under ninja and Bazel; the steps here are a sequence.
 .NOTPARALLEL:
@@ -10,8 +11,8 @@ BAZEL ?= bazel-4
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup packages packages-build packages-check build demo test bench fuzz golden support losses \
-  clean lint lint-cpp lint-python lint-shell format
+.PHONY: help setup packages packages-build packages-check build demo check test hunt bench golden support \
+  losses clean lint lint-cpp lint-python lint-shell format
 
 override VENV := $(abspath $(VENV))
 BIN := $(VENV)/bin
@@ -57,9 +58,18 @@ $(EXTENSION): $(EXTENSION_SOURCES) | $(STAMP)
 demo: build ## Set up, build, and run the demo
 	@$(RUN) examples/demo.py
 
-test: packages-check build ## Set up, build, and run the tests of C++ and of Python
+PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+check: lint build ## Lint, and the tests that take a few minutes: for every save
 	$(BAZEL) test //...
-	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 15
+	$(RUN) $(PYTEST) -q -m quick
+
+test: packages-check build ## Set up, build, and run the tests of C++ and of Python: for every commit
+	$(BAZEL) test //...
+	$(RUN) $(PYTEST) --durations 15
+
+hunt: build ## Look for faults at random, for hours: HUNT=20 times as much as the tests do
+	TORCH_XLA_CC_HUNT=$(HUNT) TORCH_XLA_CC_SEED=$$(date +%s) $(RUN) $(PYTEST) -m hunt --timeout 0
 
 lint: lint-cpp lint-python lint-shell ## Check formatting, style and types; change nothing
 
@@ -83,9 +93,6 @@ bench: build ## Run the benchmarks
 	$(RUN) benchmarks/run.py
 
 # Tests write the golden files instead of comparing, outside Bazel's sandbox, into this tree.
-fuzz: build ## Read 100,000 cases of each kind of HLO that is none
-	TORCH_XLA_CC_FUZZ=100000 $(RUN) -m pytest --timeout 0 tests/python/test_hlo_fuzz.py
-
 golden: packages-check ## Rewrite tests/golden from what the lowerings emit now
 	$(BAZEL) test --strategy=TestRunner=local --nocache_test_results \
 	  --test_env=UPDATE_GOLDEN=1 --test_env=BUILD_WORKSPACE_DIRECTORY=$(CURDIR) //tests/lowering:all

@@ -1,7 +1,14 @@
-"""What all tests share: their order, their layers, and the end of the ranks' processes."""
+"""What all tests share: their order, their layers, and the end of the ranks' processes.
+
+  quick  `make check`, for every save: what needs no ranks, or those of one world size
+  hunt   `make hunt`, by hand: random tests, which then do many times as much; see effort.py
+
+`make test` runs all tests.
+"""
 
 from collections.abc import Iterator
 
+import effort
 import processes
 import pytest
 import worlds
@@ -9,10 +16,32 @@ import worlds
 # One of these that begins last is waited for by all others: xdist hands files out in this order.
 _LONG = ("test_torch_suite.py", "test_late_ranks.py", "test_random_programs.py", "test_faults.py")
 
+_QUICK = {
+    *("test_bare_channels", "test_cache", "test_coming_from_xm", "test_compare", "test_compile"),
+    *("test_docs", "test_hlo_fuzz", "test_hlo_traffic", "test_properties", "test_report_html"),
+    *("test_policy", "test_signatures", "test_values", "test_wire"),
+}
+_QUICK_WORLD = 2
+_HUNT = {
+    *("test_fallbacks", "test_hlo_fuzz", "test_properties", "test_random_programs", "test_soak"),
+    *("test_torch_suite", "test_uneven"),
+}
+
+
+def pytest_report_header() -> str:
+    return f"random tests: TORCH_XLA_CC_SEED={effort.SEED}"
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {name: place for place, name in enumerate(_LONG)}
     items.sort(key=lambda item: places.get(item.path.name, len(_LONG)))
+    for item in items:
+        name = item.path.stem
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if name in _QUICK and parameters.get("world", _QUICK_WORLD) == _QUICK_WORLD:
+            item.add_marker("quick")
+        if name in _HUNT:
+            item.add_marker("hunt")
 
 
 @pytest.fixture(scope="session", autouse=True)

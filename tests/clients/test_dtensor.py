@@ -13,7 +13,7 @@ def test_losses_of_tensor_parallelism_and_fully_shard_are_those_of_gloo():
 
 
 def test_losses_of_tensor_parallelism_are_those_of_gloo():
-    runs.same_losses("dtensor_tp.py")
+    runs.same_losses("dtensor_tp.py", "--tp=2")
 
 
 def test_values():

@@ -50,7 +50,8 @@ def test_a_rank_does_not_come(where):
 
 @pytest.mark.parametrize("where", RUN)
 def test_a_late_rank(where):
-    assert RUN[where](2, faults.late, 30.0, timeout_s=90.0) == [[2.0] * 4] * 2
+    late_s = 18.0 if where == "threads" else 6.0  # XLA:CPU ends a process after 15
+    assert RUN[where](2, faults.late, late_s, timeout_s=90.0) == [[2.0] * 4] * 2
 
 
 @pytest.mark.parametrize("where", RUN)

@@ -1,5 +1,6 @@
 """A short soak; soak.py by itself runs the long one."""
 
+import effort
 import processes
 import pytest
 import soak
@@ -10,5 +11,7 @@ RUN = {"threads": worlds.run, "processes": processes.run}
 
 @pytest.mark.parametrize("where", RUN)
 def test_mixed_calls(where):
-    for memory in RUN[where](4, soak.soak, 300, timeout_s=150):
+    for memory in RUN[where](
+        4, soak.soak, 300 * effort.TIMES, effort.SEED, timeout_s=150 * effort.TIMES
+    ):
         assert len(memory) > 9

@@ -1,15 +1,14 @@
 """PyTorch's own tests of backends; see torch_suite.py."""
 
-import os
-
+import effort
 import processes
 import pytest
 import torch_suite
 from torch_suite_left_out import DOCUMENT, LEFT_OUT, SLOW, document
 
 _LEFT_OUT = [name for names in LEFT_OUT.values() for name in names]
-_ENV = {"BACKEND": "xla_cc", "WORLD_SIZE": str(torch_suite.SIZE), **torch_suite.COMPILE_FAST}
-_NOT_NOW = [] if os.environ.get("TORCH_XLA_CC_SLOW") else SLOW
+_ENV = {"BACKEND": "xla_cc", "WORLD_SIZE": str(torch_suite.SIZE)}
+_NOT_NOW = [] if effort.TIMES > 1 else SLOW
 
 
 @pytest.fixture(scope="module")

@@ -33,10 +33,6 @@ MODULE = "torch.testing._internal.distributed.distributed_test"
 SIZE = 4  # what most of the suite's subgroups need
 GROUP_TIMEOUT_S = 60
 
-# Most of the time is compiling, of programs that run once.
-_FAST = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-COMPILE_FAST = {"XLA_FLAGS": _FAST}
-
 # They choose a model by the name of the backend, and none for one that they do not know.
 AS_NCCL = {
     "test_accumulate_gradients_no_sync",

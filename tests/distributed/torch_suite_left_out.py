@@ -84,7 +84,7 @@ LEFT_OUT: dict[str, list[str]] = {
     ],
 }
 
-# Run, but by hand: TORCH_XLA_CC_SLOW=1. Of DistributedDataParallel, most of whose tests are not
+# Run, but by hand: TORCH_XLA_CC_HUNT=2. Of DistributedDataParallel, most of whose tests are not
 # slow, each compiles for 8 to 90 s on two busy cores.
 SLOW = [
     "test_DistributedDataParallelCPU",
@@ -113,11 +113,10 @@ _HEAD = """\
 
 `torch.testing._internal.distributed.distributed_test`, in the wheel of torch, has the tests that
 PyTorch runs against gloo, MPI and NCCL. Of its {count} tests {run} are run against `xla_cc`, with
-their own code and assertions: four processes under torchrun, each with an XLA client of its own on
-CPU.
+their own code and assertions: four processes, each with an XLA client of its own on CPU.
 
     pytest tests/distributed/test_torch_suite.py -k scatter
-    TORCH_XLA_CC_SLOW=1 pytest tests/distributed/test_torch_suite.py  # with {slow} that take long
+    TORCH_XLA_CC_HUNT=2 pytest tests/distributed/test_torch_suite.py  # with {slow} that take long
 
 The tests of DistributedDataParallel train on XLA tensors, and pass but for those named below.
 

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import effort
 import pytest
 import torch
 import torch_xla
-from hypothesis import given as given_by_hypothesis
 from hypothesis import strategies as st
 from test_hlo_fuzz import EDIT, edited
 from test_report_html import Page
@@ -365,7 +365,7 @@ EDITED = module(
 )
 
 
-@given_by_hypothesis(st.lists(EDIT, min_size=1, max_size=3))
+@effort.for_each(100, st.lists(EDIT, min_size=1, max_size=3))
 def test_any_program(edits):
     text = edited(EDITED, edits)
     try:

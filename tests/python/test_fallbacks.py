@@ -8,7 +8,7 @@ fallbacks run also where a device would not need them.
 
 import contextlib
 
-import hypothesis
+import effort
 import numpy as np
 import pytest
 import torch
@@ -164,15 +164,9 @@ def calls(draw, world, target):
     ("rule", "target"), [(None, "cpu"), *[("fallback", target) for target in TARGETS]]
 )
 def test_any_calls(rule, target, world):
-    @hypothesis.settings(
-        max_examples=12,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        phases=[hypothesis.Phase.generate],
-        suppress_health_check=list(hypothesis.HealthCheck),
+    @effort.for_each(
+        4, st.lists(calls(world, target), min_size=6, max_size=10), phases=effort.WITHOUT_SHRINKING
     )
-    @hypothesis.given(st.lists(calls(world, target), min_size=6, max_size=10))
     def run(batch):
         check(batch, target, world, rule)
 

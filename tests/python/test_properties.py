@@ -4,7 +4,7 @@ An example is a batch of calls that the ranks make in one graph. The examples ar
 run. They are not shrunk, which would compile for minutes: the message names the call that is wrong.
 """
 
-import hypothesis
+import effort
 import numpy as np
 import pytest
 import worlds
@@ -113,15 +113,9 @@ def cases(draw, world):
 
 @pytest.mark.parametrize("world", [2, 4, 8])
 def test_batches_of_any_calls(world):
-    @hypothesis.settings(
-        max_examples=100,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        phases=[hypothesis.Phase.generate],
-        suppress_health_check=list(hypothesis.HealthCheck),
+    @effort.for_each(
+        40, st.lists(cases(world), min_size=1, max_size=6), phases=effort.WITHOUT_SHRINKING
     )
-    @hypothesis.given(st.lists(cases(world), min_size=1, max_size=6))
     def check(batch):
         by_rank = worlds.run(world, issue_all, batch)
         found = []

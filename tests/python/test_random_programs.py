@@ -6,17 +6,16 @@ groups that change from call to call) and where all of them run their graphs. Ea
 operands are constants, arithmetic before a call, work aside, branches, naps, how it runs its graph
 where all do (a step, or a read of some kind), and further steps where it has no collective pending.
 
-Each day has programs of its own. TORCH_XLA_CC_SEED makes those of another, TORCH_XLA_CC_PROGRAMS so
-many times as many.
+Each day has programs of its own: effort.py.
 """
 
 import dataclasses
 import functools
 import itertools
-import os
 import random
 import time
 
+import effort
 import numpy as np
 import pytest
 import torch
@@ -38,9 +37,7 @@ from oracle import (
 
 from torch_xla_cc import xla_model as xm
 
-SEED = int(os.environ.get("TORCH_XLA_CC_SEED", time.time() // 86_400))
 # How many programs for each number of ranks: 75.
-TIMES = int(os.environ.get("TORCH_XLA_CC_PROGRAMS", "1"))
 PROGRAMS = {2: 18, 3: 15, 4: 15, 5: 9, 6: 6, 7: 5, 8: 7}
 MOST_CALLS = 30
 DTYPES = ["f32", "f32", "bf16", "f64", "s32", "s64", "u8", "pred", "c64"]
@@ -249,13 +246,13 @@ def check(seed, world, by_rank):
 
 @pytest.mark.parametrize("world", PROGRAMS)
 def test_ranks_that_make_the_same_calls_and_differ_in_all_else(world):
-    first = SEED * 1000
+    first = effort.SEED * 1_000_000
     with worlds.World(world) as ranks:
-        for seed in range(first, first + PROGRAMS[world] * TIMES):
+        for seed in range(first, first + PROGRAMS[world] * effort.TIMES):
             try:
                 by_rank = ranks.run(run_program, seed, world, timeout_s=240)
             except Exception as error:
-                error.add_note(f"seed {seed} on {world} ranks: TORCH_XLA_CC_SEED={SEED}")
+                error.add_note(f"seed {seed} on {world} ranks: TORCH_XLA_CC_SEED={effort.SEED}")
                 raise
             check(seed, world, by_rank)
 

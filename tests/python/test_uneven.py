@@ -7,7 +7,7 @@ passed as the node takes it is NaN, infinite or just anything, and must be nowhe
 import contextlib
 import itertools
 
-import hypothesis
+import effort
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -232,15 +232,11 @@ def without_what_xla_cpu_lacks(world, target):
 @pytest.mark.parametrize("target", [None, "tpu:v5e", "gpu:h100"])
 @pytest.mark.parametrize("world", WORLDS)
 def test_any_calls(world, target):
-    @hypothesis.settings(
-        max_examples=8,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        phases=[hypothesis.Phase.generate],
-        suppress_health_check=list(hypothesis.HealthCheck),
+    @effort.for_each(
+        4,
+        st.lists(any_case(world, target), min_size=6, max_size=10),
+        phases=effort.WITHOUT_SHRINKING,
     )
-    @hypothesis.given(st.lists(any_case(world, target), min_size=6, max_size=10))
     def run(cases):
         check(world, cases, call_padded, target)
 
