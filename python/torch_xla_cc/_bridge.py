@@ -136,21 +136,6 @@ def _is_fx_symbolic_tracing() -> bool:
     )
 
 
-@contextlib.contextmanager
-def _in_order() -> Iterator[None]:
-    """What is captured stays in the order of the program.
-
-    fx goes by depth, and graphs of ranks with the same collectives may differ in that.
-    """
-    fuser: Any = fuser_utils  # without its types
-    stock = fuser.topo_sort
-    fuser.topo_sort = sorted
-    try:
-        yield
-    finally:
-        fuser.topo_sort = stock
-
-
 def _tensors_first(extract: Any, model: torch.fx.GraphModule, inputs: Any) -> Any:  # noqa: ANN401
     """What `extract` makes of a model, which gets its numbers behind its tensors.
 
@@ -239,7 +224,7 @@ def compiles_on_threads(ranks: int) -> Iterator[None]:
     def extract(model: torch.fx.GraphModule, inputs: Any) -> Any:  # noqa: ANN401 (passed through)
         # What it makes of graphs, fx fills from variables of the process, as torch.compile does.
         _door.run_pending(_door.default_rank())  # peers may need the lock to come
-        with convert_frame.compile_lock, _in_order():
+        with convert_frame.compile_lock:
             return _tensors_first(stocks["extract_compiled_graph_helper"], model, inputs)
 
     replacements = {
@@ -253,6 +238,12 @@ def compiles_on_threads(ranks: int) -> Iterator[None]:
     # Functions that were compiled before have a reference to it.
     tracing.__code__ = _is_fx_symbolic_tracing.__code__
     utils._METRICS_CONTEXT = _Metrics(on_exit=utils.record_compilation_metrics)
+    # What is captured stays in the order of the program: fx goes by depth, and graphs of ranks with
+    # the same collectives may differ in that. All the time: a rank that captures gives up the lock
+    # while it waits for others.
+    sorts: Any = fuser_utils  # without its types
+    topo_sort = sorts.topo_sort
+    sorts.topo_sort = sorted
     make_dynamic = eval_frame.make_set_enable_dynamic
     eval_frame.make_set_enable_dynamic = _Dynamic().make
     for name, ours in replacements.items():
@@ -268,6 +259,7 @@ def compiles_on_threads(ranks: int) -> Iterator[None]:
             callback.callback_handler.remove_end_callback(collections.go_on)
         config.recompile_limit, config.accumulated_recompile_limit = limits
         tracing.__code__, utils._METRICS_CONTEXT = before
+        sorts.topo_sort = topo_sort
         eval_frame.make_set_enable_dynamic = make_dynamic
         for name, theirs in stocks.items():
             setattr(bridge, name, theirs)

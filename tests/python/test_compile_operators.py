@@ -260,3 +260,14 @@ def _settings(rank):
 def test_free_sizes_are_not_left_on():
     for before, after in worlds.run(2, _settings):
         assert before == after
+
+
+def _order(rank):
+    from torch.fx.passes.utils import fuser_utils
+
+    return fuser_utils.topo_sort is sorted
+
+
+def test_what_is_captured_stays_in_the_order_of_the_program():
+    """On all ranks and all the time: a rank that captures gives up the lock while it waits."""
+    assert worlds.run(2, _order) == [True, True]

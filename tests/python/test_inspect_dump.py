@@ -49,8 +49,14 @@ def run(folder, script, **environment):
     form = environment.pop("form", "text")
     flags = f"--xla_dump_to={folder / 'dump'} --xla_dump_hlo_as_{form}"
     flags += environment.pop("more", "")
-    environment = {**os.environ, **environment, "XLA_FLAGS": flags}
-    done = forks.run_script(folder / "script.py", env=environment)
+    # An interpreter that imports the package: it reads TORCH_XLA_CC_DEBUG then.
+    done = subprocess.run(
+        [sys.executable, str(folder / "script.py")],
+        env={**os.environ, **environment, "XLA_FLAGS": flags},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return folder / "dump"
 
