@@ -53,17 +53,6 @@ class Printer {
 
 }  // namespace
 
-std::string Name(Op op) {
-  switch (op) {
-#define COLLECTIVE(Type, name) \
-  case Op::k##Type:            \
-    return Type::kName;
-#include "lowering/collectives.def"
-#undef COLLECTIVE
-  }
-  return "invalid";
-}
-
 Op OpFor(const Collective& collective) {
   return Visit(collective,
                [](const auto& node) { return OpOf<std::decay_t<decltype(node)>>::value; });

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lowering/capability.h"
+#include "lowering/capability/capability.h"
 #include "lowering/collective.h"
 
 namespace xla_cc {
@@ -44,13 +44,5 @@ Result<Lowered> Lower(const Collective& collective, const std::vector<hlo::Shape
 Result<std::vector<hlo::Shape>> ResultShapes(const Collective& collective,
                                              const std::vector<hlo::Shape>& operands,
                                              const Target& target);
-
-// For rules that are built of other ops: `op` by the rule that the target's compiler wants.
-template <class T>
-hlo::Values Lower(const T& op, Emitter& emitter, const hlo::Values& xs);
-
-// Whether the target's compiler takes the instruction of `op` for that type.
-template <class T>
-bool Takes(const T& op, const Emitter& emitter, hlo::ElementType type);
 
 }  // namespace xla_cc

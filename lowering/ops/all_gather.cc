@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
-#include "lowering/bits.h"
-#include "lowering/decompose.h"
-#include "lowering/lower.h"
+#include "lowering/ops/all_reduce.h"
+#include "lowering/ops/collective_permute.h"
+#include "lowering/rules/bits.h"
+#include "lowering/rules/by_rank.h"
+#include "lowering/rules/lower_op.h"
 
 namespace xla_cc {
 

@@ -1,9 +1,9 @@
 // all_gather: every rank gets the operands of its group, concatenated in group order along `dim`.
 #pragma once
 
-#include "lowering/call.h"
-#include "lowering/emitter.h"
-#include "lowering/groups.h"
+#include "lowering/model/groups.h"
+#include "lowering/model/verify.h"
+#include "lowering/rules/emitter.h"
 
 namespace xla_cc {
 

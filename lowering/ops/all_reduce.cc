@@ -1,8 +1,12 @@
 #include "lowering/ops/all_reduce.h"
 
-#include "lowering/decompose.h"
-#include "lowering/lower.h"
-#include "lowering/retype.h"
+#include "lowering/ops/all_gather.h"
+#include "lowering/ops/all_to_all.h"
+#include "lowering/ops/reduce_scatter.h"
+#include "lowering/rules/by_rank.h"
+#include "lowering/rules/lower_op.h"
+#include "lowering/rules/other_types.h"
+#include "lowering/rules/reducing.h"
 
 namespace xla_cc {
 
@@ -22,9 +26,9 @@ Status AllReduce::Verify(const Call& call) {
 
 Values AllReduce::LowerNative(Emitter& e, const Values& xs) const {
   Values operands;
-  for (const Value& x : xs) operands.push_back(reduction.Before(e.c(), x));
+  for (const Value& x : xs) operands.push_back(BeforeReducing(reduction, e.c(), x));
   Values results = e.AllReduce(operands, reduction.InstructionKind(), groups);
-  for (Value& y : results) y = reduction.After(e.c(), y, groups, e.world_size());
+  for (Value& y : results) y = AfterReducing(reduction, e.c(), y, groups, e.world_size());
   return results;
 }
 
@@ -76,8 +80,9 @@ Values AllReduce::LowerFallback(Emitter& e, const Values& xs) const {
   // all_reduce of a type = that of another which holds its values.
   if (const auto other = InAnotherType(*this, e, x)) return {*other};
   if (kind != reduction.kind || reduction.scale != 1.0) {
-    const Value y = AllReduce{{kind}, groups}.LowerFallback(e, {reduction.Before(c, x)}).at(0);
-    return {reduction.After(c, y, groups, world_size)};
+    const Value y =
+        AllReduce{{kind}, groups}.LowerFallback(e, {BeforeReducing(reduction, c, x)}).at(0);
+    return {AfterReducing(reduction, c, y, groups, world_size)};
   }
   // Groups have no order here, and a rank in none is a group of its own.
   const AllReduce whole{reduction, groups.WithSingles(world_size).Sorted()};

@@ -1,10 +1,10 @@
 // all_reduce: every rank gets the reduction, element by element, of its group's operands.
 #pragma once
 
-#include "lowering/call.h"
-#include "lowering/emitter.h"
-#include "lowering/groups.h"
-#include "lowering/reduction.h"
+#include "lowering/model/groups.h"
+#include "lowering/model/reduction.h"
+#include "lowering/model/verify.h"
+#include "lowering/rules/emitter.h"
 
 namespace xla_cc {
 

@@ -2,9 +2,12 @@
 
 #include <optional>
 
-#include "lowering/bits.h"
-#include "lowering/decompose.h"
-#include "lowering/lower.h"
+#include "lowering/model/tournament.h"
+#include "lowering/ops/all_gather.h"
+#include "lowering/ops/collective_permute.h"
+#include "lowering/rules/bits.h"
+#include "lowering/rules/by_rank.h"
+#include "lowering/rules/lower_op.h"
 
 namespace xla_cc {
 
@@ -102,7 +105,7 @@ Value ByRounds(const AllToAll& op, Emitter& e, const Value& x) {
     return positions;
   };
   Value result = c.Zeros(x.shape);
-  for (const Round& round : Rounds(groups, world_size)) {
+  for (const PairingRound& round : PairingRounds(groups, world_size)) {
     const std::vector<int64_t> offsets = at(round.partners);
     const Value sent = BlockByRank(c, x, dim, size, offsets);
     const Value received = Lower(CollectivePermute{round.pairs}, e, {sent})[0];

@@ -2,9 +2,9 @@
 // to member i, and what arrives is concatenated in group order along `concat_dim`.
 #pragma once
 
-#include "lowering/call.h"
-#include "lowering/emitter.h"
-#include "lowering/groups.h"
+#include "lowering/model/groups.h"
+#include "lowering/model/verify.h"
+#include "lowering/rules/emitter.h"
 
 namespace xla_cc {
 

@@ -1,9 +1,9 @@
 // collective_broadcast: every rank gets the operand of its group's root.
 #pragma once
 
-#include "lowering/call.h"
-#include "lowering/emitter.h"
-#include "lowering/groups.h"
+#include "lowering/model/groups.h"
+#include "lowering/model/verify.h"
+#include "lowering/rules/emitter.h"
 
 namespace xla_cc {
 

@@ -2,13 +2,10 @@
 // target gets zeros.
 #pragma once
 
-#include "lowering/call.h"
-#include "lowering/emitter.h"
+#include "lowering/model/verify.h"
+#include "lowering/rules/emitter.h"
 
 namespace xla_cc {
-
-// (P1) ids in range, no source and no target twice. Sorts the pairs: their order means nothing.
-Status ResolvePairs(const std::string& op, int64_t world_size, Pairs* pairs);
 
 struct CollectivePermute {
   static constexpr const char* kName = "collective_permute";

@@ -1,8 +1,8 @@
 #include "lowering/ops/recv.h"
 
-#include "lowering/lower.h"
 #include "lowering/ops/collective_permute.h"
 #include "lowering/ops/send.h"
+#include "lowering/rules/lower_op.h"
 
 namespace xla_cc {
 

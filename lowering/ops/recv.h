@@ -4,8 +4,8 @@
 // recv do not read it; for the others the pair of calls is one collective_permute of it.
 #pragma once
 
-#include "lowering/call.h"
-#include "lowering/emitter.h"
+#include "lowering/model/verify.h"
+#include "lowering/rules/emitter.h"
 
 namespace xla_cc {
 

@@ -1,8 +1,11 @@
 #include "lowering/ops/reduce_scatter.h"
 
-#include "lowering/decompose.h"
-#include "lowering/lower.h"
-#include "lowering/retype.h"
+#include "lowering/ops/all_reduce.h"
+#include "lowering/ops/all_to_all.h"
+#include "lowering/rules/by_rank.h"
+#include "lowering/rules/lower_op.h"
+#include "lowering/rules/other_types.h"
+#include "lowering/rules/reducing.h"
 
 namespace xla_cc {
 
@@ -32,9 +35,9 @@ std::vector<Shape> ReduceScatter::Results(const Call& call) const {
 
 Values ReduceScatter::LowerNative(Emitter& e, const Values& xs) const {
   Values operands;
-  for (const Value& x : xs) operands.push_back(reduction.Before(e.c(), x));
+  for (const Value& x : xs) operands.push_back(BeforeReducing(reduction, e.c(), x));
   Values results = e.ReduceScatter(operands, reduction.InstructionKind(), dim, groups);
-  for (Value& y : results) y = reduction.After(e.c(), y, groups, e.world_size());
+  for (Value& y : results) y = AfterReducing(reduction, e.c(), y, groups, e.world_size());
   return results;
 }
 
@@ -80,8 +83,8 @@ Values ReduceScatter::LowerFallback(Emitter& e, const Values& xs) const {
   if (const auto other = InAnotherType(*this, e, x)) return {*other};
   if (kind != reduction.kind || reduction.scale != 1.0) {
     const ReduceScatter plain{{kind}, dim, {}, groups};
-    const Value y = plain.LowerFallback(e, {reduction.Before(c, x)}).at(0);
-    return {reduction.After(c, y, groups, world_size)};
+    const Value y = plain.LowerFallback(e, {BeforeReducing(reduction, c, x)}).at(0);
+    return {AfterReducing(reduction, c, y, groups, world_size)};
   }
   // reduce_scatter in another order = reordering ; reduce_scatter in rank order.
   const ReduceScatter sorted{reduction, dim, {}, groups.Sorted()};

@@ -2,10 +2,10 @@
 // `dim`: the i-th of the group the i-th block.
 #pragma once
 
-#include "lowering/call.h"
-#include "lowering/emitter.h"
-#include "lowering/groups.h"
-#include "lowering/reduction.h"
+#include "lowering/model/groups.h"
+#include "lowering/model/reduction.h"
+#include "lowering/model/verify.h"
+#include "lowering/rules/emitter.h"
 
 namespace xla_cc {
 

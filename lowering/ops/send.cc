@@ -1,6 +1,6 @@
 #include "lowering/ops/send.h"
 
-#include "lowering/ops/collective_permute.h"
+#include "lowering/errors.h"
 
 namespace xla_cc {
 

@@ -2,8 +2,8 @@
 // rank. The result is the operand.
 #pragma once
 
-#include "lowering/call.h"
-#include "lowering/emitter.h"
+#include "lowering/model/verify.h"
+#include "lowering/rules/emitter.h"
 
 namespace xla_cc {
 

@@ -1,8 +1,12 @@
 #include "lowering/ops/uneven_all_gather.h"
 
-#include "lowering/bits.h"
-#include "lowering/lower.h"
-#include "lowering/runs.h"
+#include "lowering/ops/all_gather.h"
+#include "lowering/ops/all_reduce.h"
+#include "lowering/ops/collective_broadcast.h"
+#include "lowering/rules/bits.h"
+#include "lowering/rules/by_rank.h"
+#include "lowering/rules/lower_op.h"
+#include "lowering/rules/uneven_rows.h"
 
 namespace xla_cc {
 
@@ -31,7 +35,7 @@ namespace {
 // What each member gave, without what fills it up; `starts` says where each begins.
 Value Compact(const UnevenAllGather& op, Emitter& e, const Value& x, const Rows& starts) {
   const Rows given = InGroups(op.sizes, op.groups, e.world_size());
-  return TakeRuns(e.c(), x, starts, given, Largest(Sums(given)));
+  return PackRows(e.c(), x, starts, given, Largest(Sums(given)));
 }
 
 Value CompactEvenBlocks(const UnevenAllGather& op, Emitter& e, const Value& gathered) {
@@ -56,7 +60,7 @@ Value BySum(const UnevenAllGather& op, Emitter& e, const Value& x) {
   return MapBits(e.c(), x, [&](const Value& bits) {
     Computation& c = e.c();
     const int64_t rows = Largest(Sums(given));
-    const Value own = KeepRows(c, bits, op.sizes);
+    const Value own = KeepFirstRows(c, bits, op.sizes);
     // Room behind the last, for what fills up an operand.
     const Value place = c.Zeros(WithRows(bits.shape, rows + bits.shape.dims[0]));
     const Value placed = WithRows(c, WithBlockByRank(c, place, own, 0, own_starts), rows);

@@ -5,8 +5,8 @@
 // An operand's first sizes[rank] rows count; behind the rows of a result are zeros.
 #pragma once
 
-#include "lowering/emitter.h"
-#include "lowering/sizes.h"
+#include "lowering/model/sizes.h"
+#include "lowering/rules/emitter.h"
 
 namespace xla_cc {
 

@@ -2,8 +2,13 @@
 
 #include <algorithm>
 
-#include "lowering/lower.h"
-#include "lowering/runs.h"
+#include "lowering/model/tournament.h"
+#include "lowering/ops/all_to_all.h"
+#include "lowering/ops/collective_permute.h"
+#include "lowering/ops/uneven_all_gather.h"
+#include "lowering/rules/by_rank.h"
+#include "lowering/rules/lower_op.h"
+#include "lowering/rules/uneven_rows.h"
 
 namespace xla_cc {
 
@@ -45,10 +50,10 @@ Sent Counted(const UnevenAllToAll& op, Emitter& e) {
 Value ByPadding(const UnevenAllToAll& op, Emitter& e, const Value& x) {
   const Sent rows = Counted(op, e);
   const int64_t largest = Largest(op.sizes);
-  const Value blocks = TakeBlocksAt(e.c(), x, Starts(rows.sent), largest);
+  const Value blocks = TakeEvenBlocks(e.c(), x, Starts(rows.sent), largest);
   const Value exchanged = Lower(AllToAll{0, 0, {}, op.groups}, e, {blocks})[0];
   const Rows starts = EvenStarts(e.world_size(), op.groups.Size(e.world_size()), largest);
-  return TakeRuns(e.c(), exchanged, starts, rows.received, rows.rows);
+  return PackRows(e.c(), exchanged, starts, rows.received, rows.rows);
 }
 
 // uneven_all_to_all = uneven_all_gather ; what each member means for this rank.
@@ -67,7 +72,7 @@ Value ByGather(const UnevenAllToAll& op, Emitter& e, const Value& x) {
       }
     }
   }
-  return TakeRuns(e.c(), gathered, starts, rows.received, rows.rows);
+  return PackRows(e.c(), gathered, starts, rows.received, rows.rows);
 }
 
 // uneven_all_to_all = a round of exchanges with each other member, of as many rows as the most that
@@ -94,13 +99,14 @@ Value ByRounds(const UnevenAllToAll& op, Emitter& e, const Value& x) {
       }
     }
     if (most == 0) return;
-    const Value sent = TakeBlocksAt(c, x, start, most);
+    const Value sent = TakeEvenBlocks(c, x, start, most);
     parts.push_back(pairs == nullptr ? sent : Lower(CollectivePermute{*pairs}, e, {sent})[0]);
     end += most;
   };
   take(positions, nullptr);
-  for (const Round& round : Rounds(op.groups, world_size)) take(round.partners, &round.pairs);
-  return TakeRuns(c, JoinRows(c, parts), starts, rows.received, rows.rows);
+  for (const PairingRound& round : PairingRounds(op.groups, world_size))
+    take(round.partners, &round.pairs);
+  return PackRows(c, JoinRows(c, parts), starts, rows.received, rows.rows);
 }
 
 // The exchange as one instruction of groups that may be larger than the op's: there rows are sent

@@ -5,8 +5,8 @@
 // An operand's rows are in the order of their receivers. Behind the rows of a result are zeros.
 #pragma once
 
-#include "lowering/emitter.h"
-#include "lowering/sizes.h"
+#include "lowering/model/sizes.h"
+#include "lowering/rules/emitter.h"
 
 namespace xla_cc {
 

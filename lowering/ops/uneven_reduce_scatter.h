@@ -5,9 +5,9 @@
 // Behind the rows of a result are zeros; what is behind those of an operand has no influence.
 #pragma once
 
-#include "lowering/emitter.h"
-#include "lowering/reduction.h"
-#include "lowering/sizes.h"
+#include "lowering/model/reduction.h"
+#include "lowering/model/sizes.h"
+#include "lowering/rules/emitter.h"
 
 namespace xla_cc {
 

@@ -92,7 +92,7 @@ INSTANTIATE_TEST_SUITE_P(
                          0,
                          {}},
                     Case{"Real",
-                         [](auto& c, auto& p) { return c.Part("real", c.Complex(p, p)); },
+                         [](auto& c, auto& p) { return c.ComplexPart("real", c.Complex(p, p)); },
                          "real",
                          F32({4, 8}),
                          1,

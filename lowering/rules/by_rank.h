@@ -1,0 +1,59 @@
+// What fallback rules are built of, besides other ops: numbers and blocks that are looked up by the
+// rank, since every rank runs the same program.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "lowering/model/groups.h"
+#include "lowering/rules/emitter.h"
+
+namespace xla_cc {
+
+// A rule that takes a step for each member of a group is for groups of so many.
+constexpr int64_t kMostSteps = 64;
+
+// Ways to lower an op, as the candidates among which Emitter::Cheapest chooses.
+template <class T>
+std::vector<Emitter::Candidate> Candidates(
+    const T& op, const std::vector<hlo::Value (*)(const T&, Emitter&, const hlo::Value&)>& ways) {
+  std::vector<Emitter::Candidate> candidates;
+  for (const auto way : ways) {
+    candidates.push_back([op, way](Emitter& e, const hlo::Values& xs) -> hlo::Values {
+      return {way(op, e, xs[0])};
+    });
+  }
+  return candidates;
+}
+
+// A scalar that is looked up by this rank's number in a table with one entry a rank.
+hlo::Value ByRank(hlo::Computation& c, const std::vector<int64_t>& table);
+
+// One row of numbers a rank, all of one length; and the caller's own row, s32[n].
+using Rows = std::vector<std::vector<int64_t>>;
+hlo::Value RowByRank(hlo::Computation& c, const Rows& rows);
+
+// x where the entry of this rank is not zero, else zeros (or `other`). Bit by bit.
+hlo::Value KeepByRank(hlo::Computation& c, const hlo::Value& x, const std::vector<int64_t>& keep);
+hlo::Value ChooseByRank(hlo::Computation& c, const std::vector<int64_t>& choose,
+                        const hlo::Value& x, const hlo::Value& other);
+
+// The block of `size` along `dim` that begins at this rank's offset; and x with a block written
+// there.
+hlo::Value BlockByRank(hlo::Computation& c, const hlo::Value& x, int64_t dim, int64_t size,
+                       const std::vector<int64_t>& offsets);
+hlo::Value WithBlockByRank(hlo::Computation& c, const hlo::Value& x, const hlo::Value& block,
+                           int64_t dim, const std::vector<int64_t>& offsets);
+
+// x along `dim` in blocks of `size`: the i-th of the result is number rows[rank][i] of x. To
+// reorder is to take all of them.
+hlo::Value TakeBlocks(hlo::Computation& c, const hlo::Value& x, int64_t dim, int64_t size,
+                      const Rows& rows);
+hlo::Value ReorderBlocks(hlo::Computation& c, const hlo::Value& x, int64_t dim, const Rows& rows);
+
+// By rank, for each member of its group in rank order: its position in the group, and the other way
+// round. They turn blocks in rank order into blocks in group order, and back.
+Rows ToGroupOrder(const Groups& groups, int64_t world_size);
+Rows ToRankOrder(const Groups& groups, int64_t world_size);
+
+}  // namespace xla_cc
