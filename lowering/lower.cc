@@ -95,14 +95,25 @@ struct Built {
   }
 };
 
+// What people see in XLA's dumps: the call, and how it was lowered.
+template <class T>
+hlo::Metadata MetadataOf(const T& node, const CallSite& site, const Lowered& lowered) {
+  std::string how = lowered.name + " " + Name(lowered.rule);
+  if (!lowered.why.empty()) how += ": " + lowered.why;
+  std::string ways;
+  for (const std::string& way : lowered.ways) ways += (ways.empty() ? "" : "; ") + way;
+  if (!ways.empty()) how += " (" + ways + ")";
+  return {std::string("xla_cc.") + node.kName, how, site.file, site.line};
+}
+
 template <class T>
 Status Build(const T& node, const Call& call, const CallSite& site, std::optional<Rule> forced,
              Lowered* lowered) {
-  // How it was lowered stands in the module's metadata: it is what people see in XLA's dumps.
-  std::string name = lowered->name + " " + Name(lowered->rule);
-  if (!lowered->why.empty()) name += ": " + lowered->why;
-  Built<T> built(node, call, {std::string("xla_cc.") + T::kName, name, site.file, site.line},
-                 *lowered, forced);
+  // Every instruction's metadata names the ways, so they are found out first, on another module.
+  if (lowered->rule == Rule::kFallback) {
+    lowered->ways = Built<T>(node, call, {}, *lowered, forced).emitter.ways();
+  }
+  Built<T> built(node, call, MetadataOf(node, site, *lowered), *lowered, forced);
   const Emitter& emitter = built.emitter;
   if (!emitter.refusal().empty()) return Refused(node, call, *lowered, emitter.refusal());
   lowered->unchanged =

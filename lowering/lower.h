@@ -27,6 +27,7 @@ struct Lowered {
   std::vector<size_t> live;          // operands that have elements: those that the module takes
   std::vector<std::string> opcodes;  // the collective instructions in the module
   Rule rule = Rule::kNative;         // fallback if any operand needs it
+  std::vector<std::string> ways;     // of a fallback, the outermost first: "all_gather as a sum"
   std::string why;                   // of a fallback; or of operands that travel one by one
   Emitter::Cost cost;                // of the instructions in the module, for each rank
   Emitter::Cost native_cost;         // of the native ones, whether the device takes them or not

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "lowering/model/verify.h"
-#include "lowering/rules/emitter.h"
+#include "lowering/rules/ways.h"
 
 namespace xla_cc {
 
@@ -19,7 +19,10 @@ struct CollectivePermute {
   Status Verify(const Call& call);
   std::vector<hlo::Shape> Results(const Call& call) const { return call.operands; }
   hlo::Values LowerNative(Emitter& e, const hlo::Values& xs) const;
-  hlo::Values LowerFallback(Emitter& e, const hlo::Values& xs) const;
+  static const Ways<CollectivePermute>& Fallback();
 };
+
+// Whether the members of each group can meet all others in rounds of exchanges between two.
+bool MeetsInRounds(const Groups& groups, const Emitter& e, hlo::ElementType type);
 
 }  // namespace xla_cc

@@ -51,7 +51,7 @@ Value ByPadding(const UnevenAllToAll& op, Emitter& e, const Value& x) {
   const Sent rows = Counted(op, e);
   const int64_t largest = Largest(op.sizes);
   const Value blocks = TakeEvenBlocks(e.c(), x, Starts(rows.sent), largest);
-  const Value exchanged = Lower(AllToAll{0, 0, {}, op.groups}, e, {blocks})[0];
+  const Value exchanged = LowerOne(AllToAll{0, 0, {}, op.groups}, e, blocks);
   const Rows starts = EvenStarts(e.world_size(), op.groups.Size(e.world_size()), largest);
   return PackRows(e.c(), exchanged, starts, rows.received, rows.rows);
 }
@@ -61,7 +61,7 @@ Value ByGather(const UnevenAllToAll& op, Emitter& e, const Value& x) {
   const int64_t world_size = e.world_size();
   const Sent rows = Counted(op, e);
   const Sizes sums = Sums(op.sizes);
-  const Value gathered = Lower(UnevenAllGather{sums, op.groups}, e, {x})[0];
+  const Value gathered = LowerOne(UnevenAllGather{sums, op.groups}, e, x);
   Rows starts = Starts(InGroups(sums, op.groups, world_size));
   const Rows inside = Starts(rows.sent);
   const std::vector<int64_t> positions = op.groups.Positions(world_size);
@@ -100,7 +100,7 @@ Value ByRounds(const UnevenAllToAll& op, Emitter& e, const Value& x) {
     }
     if (most == 0) return;
     const Value sent = TakeEvenBlocks(c, x, start, most);
-    parts.push_back(pairs == nullptr ? sent : Lower(CollectivePermute{*pairs}, e, {sent})[0]);
+    parts.push_back(pairs == nullptr ? sent : LowerOne(CollectivePermute{*pairs}, e, sent));
     end += most;
   };
   take(positions, nullptr);
@@ -172,23 +172,29 @@ Values UnevenAllToAll::LowerNative(Emitter& e, const Values& xs) const {
   return {Ragged(*this, e, xs[0], groups)};
 }
 
-Values UnevenAllToAll::LowerFallback(Emitter& e, const Values& xs) const {
-  const int64_t world_size = e.world_size();
-  const int64_t members = groups.Size(world_size);
-  using Way = Value (*)(const UnevenAllToAll&, Emitter&, const Value&);
-  std::vector<Way> ways = {&ByPadding};
-  if (xs[0].shape.dims[0] <= INT32_MAX / members) ways.push_back(&ByGather);
-  if (!groups.IsWorld() && Takes(UnevenAllToAll{{}, {}}, e, xs[0].shape.type)) {
-    ways.insert(ways.begin(), &OverTheWorld);
-  }
-  // Ranks on threads meet those of their group only: there a round must have no idle member.
-  const bool paired = e.target().RanksAreThreads() && groups.Uniform() &&
-                      groups.Covers(world_size) && members % 2 == 0;
-  if (members <= kMostSteps &&
-      (paired || Takes(CollectivePermute{{{0, 0}}}, e, xs[0].shape.type))) {
-    ways.push_back(&ByRounds);
-  }
-  return e.Cheapest(Candidates(*this, ways), xs);
+const Ways<UnevenAllToAll>& UnevenAllToAll::Fallback() {
+  static const Ways<UnevenAllToAll> ways = {
+      {},
+      {
+          {"of the world",
+           [](const UnevenAllToAll& op, const Emitter& e, const Value& x) {
+             return !op.groups.IsWorld() && Takes(UnevenAllToAll{{}, {}}, e, x.shape.type);
+           },
+           &OverTheWorld},
+          {"by all_to_all", &Always<UnevenAllToAll>, &ByPadding},
+          {"by uneven_all_gather",
+           [](const UnevenAllToAll& op, const Emitter& e, const Value& x) {
+             return x.shape.dims[0] <= INT32_MAX / op.groups.Size(e.world_size());
+           },
+           &ByGather},
+          {"in rounds",
+           [](const UnevenAllToAll& op, const Emitter& e, const Value& x) {
+             return MeetsInRounds(op.groups, e, x.shape.type);
+           },
+           &ByRounds},
+      },
+  };
+  return ways;
 }
 
 }  // namespace xla_cc

@@ -42,7 +42,7 @@ Value EvenBlocks(const UnevenReduceScatter& op, Emitter& e, const Value& x) {
 // uneven_reduce_scatter = reduce_scatter of blocks as long as the largest ; what counts of the own.
 Value ByPadding(const UnevenReduceScatter& op, Emitter& e, const Value& x) {
   const ReduceScatter even{op.reduction, 0, {}, op.groups};
-  return KeepFirstRows(e.c(), Lower(even, e, {EvenBlocks(op, e, x)})[0], op.sizes);
+  return KeepFirstRows(e.c(), LowerOne(even, e, EvenBlocks(op, e, x)), op.sizes);
 }
 
 // uneven_reduce_scatter = all_reduce ; this rank's rows.
@@ -55,7 +55,7 @@ Value ByAllReduce(const UnevenReduceScatter& op, Emitter& e, const Value& x) {
     own_start.push_back({starts[rank][positions[rank]]});
     own_size.push_back({op.sizes[rank]});
   }
-  const Value reduced = Lower(AllReduce{op.reduction, op.groups}, e, {x})[0];
+  const Value reduced = LowerOne(AllReduce{op.reduction, op.groups}, e, x);
   return PackRows(e.c(), reduced, own_start, own_size, Largest(op.sizes));
 }
 
@@ -68,10 +68,15 @@ Values UnevenReduceScatter::LowerNative(Emitter& e, const Values& xs) const {
   return {KeepFirstRows(c, AfterReducing(reduction, c, y, groups, e.world_size()), sizes)};
 }
 
-Values UnevenReduceScatter::LowerFallback(Emitter& e, const Values& xs) const {
-  using Way = Value (*)(const UnevenReduceScatter&, Emitter&, const Value&);
-  const std::vector<Way> ways = {&ByPadding, &ByAllReduce};
-  return e.Cheapest(Candidates(*this, ways), xs);
+const Ways<UnevenReduceScatter>& UnevenReduceScatter::Fallback() {
+  static const Ways<UnevenReduceScatter> ways = {
+      {},
+      {
+          {"by reduce_scatter", &Always<UnevenReduceScatter>, &ByPadding},
+          {"by all_reduce", &Always<UnevenReduceScatter>, &ByAllReduce},
+      },
+  };
+  return ways;
 }
 
 }  // namespace xla_cc

@@ -7,7 +7,7 @@
 
 #include "lowering/model/reduction.h"
 #include "lowering/model/sizes.h"
-#include "lowering/rules/emitter.h"
+#include "lowering/rules/ways.h"
 
 namespace xla_cc {
 
@@ -29,7 +29,7 @@ struct UnevenReduceScatter {
   Status Verify(const Call& call);
   std::vector<hlo::Shape> Results(const Call& call) const;
   hlo::Values LowerNative(Emitter& e, const hlo::Values& xs) const;
-  hlo::Values LowerFallback(Emitter& e, const hlo::Values& xs) const;
+  static const Ways<UnevenReduceScatter>& Fallback();
 };
 
 }  // namespace xla_cc

@@ -2,29 +2,12 @@
 // rank, since every rank runs the same program.
 #pragma once
 
-#include <optional>
 #include <vector>
 
+#include "lowering/hlo/builder.h"
 #include "lowering/model/groups.h"
-#include "lowering/rules/emitter.h"
 
 namespace xla_cc {
-
-// A rule that takes a step for each member of a group is for groups of so many.
-constexpr int64_t kMostSteps = 64;
-
-// Ways to lower an op, as the candidates among which Emitter::Cheapest chooses.
-template <class T>
-std::vector<Emitter::Candidate> Candidates(
-    const T& op, const std::vector<hlo::Value (*)(const T&, Emitter&, const hlo::Value&)>& ways) {
-  std::vector<Emitter::Candidate> candidates;
-  for (const auto way : ways) {
-    candidates.push_back([op, way](Emitter& e, const hlo::Values& xs) -> hlo::Values {
-      return {way(op, e, xs[0])};
-    });
-  }
-  return candidates;
-}
 
 // A scalar that is looked up by this rank's number in a table with one entry a rank.
 hlo::Value ByRank(hlo::Computation& c, const std::vector<int64_t>& table);

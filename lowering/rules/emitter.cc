@@ -1,5 +1,7 @@
 #include "lowering/rules/emitter.h"
 
+#include <algorithm>
+
 #include "lowering/rules/tpu_tiles.h"
 
 namespace xla_cc {
@@ -69,12 +71,6 @@ int64_t Bytes(const std::vector<Shape>& shapes) {
   return bytes;
 }
 
-// An instruction costs time before it moves anything: about as much as moving so many bytes.
-// Threads have to wake each other, and have a memory for a wire.
-int64_t BytesOfLatency(const Target& target) {
-  return target.RanksAreThreads() ? int64_t{2} << 20 : int64_t{256} << 10;
-}
-
 }  // namespace
 
 void Emitter::Count(const std::string& opcode, int64_t wire_bytes, int64_t memory_bytes) {
@@ -84,28 +80,14 @@ void Emitter::Count(const std::string& opcode, int64_t wire_bytes, int64_t memor
   ++cost_.instructions;
 }
 
-Values Emitter::Cheapest(const std::vector<Candidate>& candidates, const Values& xs) {
-  if (candidates.empty()) return {};
-  const Candidate* best = &candidates[0];
-  int64_t least = -1;
-  for (const Candidate& candidate : candidates) {
-    if (candidates.size() == 1) break;
-    hlo::Module module({});
-    Computation entry = module.Begin("trial");
-    Values operands;
-    for (const Value& x : xs) operands.push_back(entry.Parameter(x.shape));
-    const Value token = entry.Parameter({hlo::ElementType::kS32, {1}});
-    Emitter trial(target_, &module, &entry, channel_, token_.id == 0 ? nullptr : &token);
-    trial.depth_ = depth_;
-    candidate(trial, operands);
-    if (!trial.refusal().empty()) continue;
-    const int64_t cost =
-        trial.cost_.wire_bytes + trial.cost_.instructions * BytesOfLatency(target_);
-    if (least >= 0 && cost >= least) continue;
-    least = cost;
-    best = &candidate;
-  }
-  return (*best)(*this, xs);
+Emitter Emitter::On(hlo::Module* module, Computation* entry, const Value& token) const {
+  Emitter other(target_, module, entry, channel_, token_.id == 0 ? nullptr : &token);
+  other.depth_ = depth_;
+  return other;
+}
+
+void Emitter::NoteWay(const std::string& way) {
+  if (std::find(ways_.begin(), ways_.end(), way) == ways_.end()) ways_.push_back(way);
 }
 
 Values Emitter::Emit(Instruction instruction, const Values& operands) {

@@ -5,7 +5,6 @@
 // say only which instructions they want.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -52,10 +51,12 @@ class Emitter {
   void Enter() { ++depth_; }
   void Leave() { --depth_; }
 
-  // The candidate that costs least, by trying each on a module of its own. The first of equals;
-  // nothing if there is none.
-  using Candidate = std::function<hlo::Values(Emitter&, const hlo::Values&)>;
-  hlo::Values Cheapest(const std::vector<Candidate>& candidates, const hlo::Values& xs);
+  // The same at the same depth, on another module and with nothing counted yet.
+  Emitter On(hlo::Module* module, hlo::Computation* entry, const hlo::Value& token) const;
+
+  // The ways that were taken, each once, in the order of the first time: "all_gather of its bits".
+  const std::vector<std::string>& ways() const { return ways_; }
+  void NoteWay(const std::string& way);
 
   // One instruction each, several operands where the opcode is variadic.
   hlo::Values AllGather(const hlo::Values& xs, int64_t dim, const Groups& groups);
@@ -93,6 +94,7 @@ class Emitter {
   int64_t channel_;
   hlo::Value token_;
   std::vector<std::string> opcodes_;
+  std::vector<std::string> ways_;
   std::string refusal_;
   Cost cost_;
   int depth_ = 0;
