@@ -49,8 +49,8 @@ Value BySum(const AllGather& op, Emitter& e, const Value& x) {
     Computation& c = e.c();
     Shape whole = bits.shape;
     whole.dims[op.dim] *= op.groups.Size(world_size);
-    std::vector<int64_t> offsets = op.groups.Positions(world_size);
-    for (int64_t& offset : offsets) offset *= bits.shape.dims[op.dim];
+    const std::vector<int64_t> offsets =
+        OffsetsOf(op.groups.Positions(world_size), bits.shape.dims[op.dim]);
     const Value own = KeepByRank(c, bits, op.groups.Sizes(world_size));
     const Value placed = WithBlockByRank(c, c.Zeros(whole), own, op.dim, offsets);
     return LowerOne(AllReduce{{}, op.groups.WithSingles(world_size)}, e, placed);
@@ -85,8 +85,7 @@ Value ByPermutes(const AllGather& op, Emitter& e, const Value& x) {
   const std::vector<int64_t> positions = op.groups.Positions(world_size);
   Shape whole = x.shape;
   whole.dims[op.dim] *= op.groups.Size(world_size);
-  std::vector<int64_t> offsets = positions;
-  for (int64_t& offset : offsets) offset *= size;
+  std::vector<int64_t> offsets = OffsetsOf(positions, size);
   Value result = WithBlockByRank(c, c.Zeros(whole), KeepByRank(c, x, sizes), op.dim, offsets);
   for (int64_t step = 1; step < op.groups.Size(world_size); ++step) {
     CollectivePermute shift;

@@ -36,9 +36,7 @@ namespace {
 
 // all_reduce = all_gather ; reduce of the gathered axis, on each rank.
 Value ByGather(const AllReduce& op, Emitter& e, const Value& x) {
-  std::vector<int64_t> stacked = x.shape.dims;
-  stacked.insert(stacked.begin(), 1);
-  const Value gathered = LowerOne(AllGather{0, op.groups}, e, e.c().Reshape(x, stacked));
+  const Value gathered = LowerOne(AllGather{0, op.groups}, e, AsBlock(e.c(), x));
   return ReducePositions(e, gathered, op.reduction.kind, op.groups);
 }
 
@@ -57,13 +55,11 @@ Value ByScatter(const AllReduce& op, Emitter& e, const Value& x) {
 // all_reduce in groups = all_reduce of the world over a place for each group ; the own one.
 Value ByPlaces(const AllReduce& op, Emitter& e, const Value& x) {
   Computation& c = e.c();
-  Shape stacked = x.shape;
-  stacked.dims.insert(stacked.dims.begin(), 1);
-  Shape places = stacked;
-  places.dims[0] = static_cast<int64_t>(op.groups.list().size());
+  Shape places = x.shape;
+  places.dims.insert(places.dims.begin(), static_cast<int64_t>(op.groups.list().size()));
   const std::vector<int64_t> numbers = op.groups.Numbers(e.world_size());
   const Value neutral = c.Fill(Neutral(c, op.reduction.kind, x.shape.type), places);
-  const Value own = c.Reshape(x, stacked.dims);
+  const Value own = AsBlock(c, x);
   const Value placed = WithBlockByRank(c, neutral, own, 0, numbers);
   const Value reduced = LowerOne(AllReduce{op.reduction, {}}, e, placed);
   return c.Reshape(BlockByRank(c, reduced, 0, 1, numbers), x.shape.dims);

@@ -85,12 +85,9 @@ Value Exchange(Emitter& e, const Value& x, int64_t dim, const Groups& groups) {
 Value ByGather(const AllToAll& op, Emitter& e, const Value& x) {
   Computation& c = e.c();
   const int64_t dim = op.split_dim;
-  std::vector<int64_t> stacked = x.shape.dims;
-  stacked.insert(stacked.begin(), 1);
-  const Value gathered = LowerOne(AllGather{0, op.groups}, e, c.Reshape(x, stacked));
+  const Value gathered = LowerOne(AllGather{0, op.groups}, e, AsBlock(c, x));
   const int64_t size = x.shape.dims[dim] / op.groups.Size(e.world_size());
-  std::vector<int64_t> offsets = op.groups.Positions(e.world_size());
-  for (int64_t& offset : offsets) offset *= size;
+  const std::vector<int64_t> offsets = OffsetsOf(op.groups.Positions(e.world_size()), size);
   return ConcatenateBlocks(c, BlockByRank(c, gathered, dim + 1, size, offsets), 0, dim);
 }
 
@@ -101,19 +98,15 @@ Value ByRounds(const AllToAll& op, Emitter& e, const Value& x) {
   const Groups& groups = op.groups;
   const int64_t world_size = e.world_size();
   const int64_t size = x.shape.dims[dim] / groups.Size(world_size);
-  const auto at = [size](std::vector<int64_t> positions) {
-    for (int64_t& position : positions) position *= size;
-    return positions;
-  };
   Value result = c.Zeros(x.shape);
   for (const PairingRound& round : PairingRounds(groups, world_size)) {
-    const std::vector<int64_t> offsets = at(round.partners);
+    const std::vector<int64_t> offsets = OffsetsOf(round.partners, size);
     const Value sent = BlockByRank(c, x, dim, size, offsets);
     const Value received = LowerOne(CollectivePermute{round.pairs}, e, sent);
     result = WithBlockByRank(c, result, received, dim, offsets);
   }
   // Last, since rounds without a partner wrote zeros here.
-  const std::vector<int64_t> own = at(groups.Positions(world_size));
+  const std::vector<int64_t> own = OffsetsOf(groups.Positions(world_size), size);
   const Value kept = KeepByRank(c, BlockByRank(c, x, dim, size, own), groups.Sizes(world_size));
   return WithBlockByRank(c, result, kept, dim, own);
 }

@@ -89,9 +89,7 @@ std::optional<Groups> InPairs(const std::vector<int64_t>& partners) {
 // What this rank's partner has: all_gather in pairs ; the other block.
 Value OfPartner(Emitter& e, const Value& x, const Groups& in_pairs) {
   Computation& c = e.c();
-  std::vector<int64_t> stacked = x.shape.dims;
-  stacked.insert(stacked.begin(), 1);
-  const Value both = LowerOne(AllGather{0, in_pairs}, e, c.Reshape(x, stacked));
+  const Value both = LowerOne(AllGather{0, in_pairs}, e, AsBlock(c, x));
   std::vector<int64_t> other = in_pairs.Positions(e.world_size());
   for (int64_t& position : other) position = 1 - position;
   return c.Reshape(BlockByRank(c, both, 0, 1, other), x.shape.dims);
@@ -155,9 +153,7 @@ Value ByGather(const CollectivePermute& op, Emitter& e, const Value& x) {
     sources[target] = source;
     receives[target] = 1;
   }
-  std::vector<int64_t> stacked = x.shape.dims;
-  stacked.insert(stacked.begin(), 1);
-  const Value gathered = LowerOne(AllGather{}, e, c.Reshape(x, stacked));
+  const Value gathered = LowerOne(AllGather{}, e, AsBlock(c, x));
   const Value received = c.Reshape(BlockByRank(c, gathered, 0, 1, sources), x.shape.dims);
   return KeepByRank(c, received, receives);
 }

@@ -52,8 +52,7 @@ Value WithoutOthers(const ReduceScatter& op, Emitter& e, const Value& y) {
 Value ByAllReduce(const ReduceScatter& op, Emitter& e, const Value& x) {
   const Value reduced = LowerOne(AllReduce{op.reduction, op.groups}, e, x);
   const int64_t size = x.shape.dims[op.dim] / op.groups.Size(e.world_size());
-  std::vector<int64_t> offsets = op.groups.Positions(e.world_size());
-  for (int64_t& offset : offsets) offset *= size;
+  const std::vector<int64_t> offsets = OffsetsOf(op.groups.Positions(e.world_size()), size);
   return WithoutOthers(op, e, BlockByRank(e.c(), reduced, op.dim, size, offsets));
 }
 

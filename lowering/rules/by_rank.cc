@@ -40,6 +40,17 @@ Value KeepByRank(Computation& c, const Value& x, const std::vector<int64_t>& kee
   return ChooseByRank(c, keep, x, c.Zeros(x.shape));
 }
 
+std::vector<int64_t> OffsetsOf(std::vector<int64_t> numbers, int64_t size) {
+  for (int64_t& number : numbers) number *= size;
+  return numbers;
+}
+
+Value AsBlock(Computation& c, const Value& x) {
+  std::vector<int64_t> dims = x.shape.dims;
+  dims.insert(dims.begin(), 1);
+  return c.Reshape(x, dims);
+}
+
 namespace {
 
 // Indices that are zero but for one dimension.

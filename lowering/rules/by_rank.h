@@ -21,6 +21,11 @@ hlo::Value KeepByRank(hlo::Computation& c, const hlo::Value& x, const std::vecto
 hlo::Value ChooseByRank(hlo::Computation& c, const std::vector<int64_t>& choose,
                         const hlo::Value& x, const hlo::Value& other);
 
+// Where the blocks of those numbers begin, if each is of `size`; and x as one block of several,
+// with a dimension of one in front.
+std::vector<int64_t> OffsetsOf(std::vector<int64_t> numbers, int64_t size);
+hlo::Value AsBlock(hlo::Computation& c, const hlo::Value& x);
+
 // The block of `size` along `dim` that begins at this rank's offset; and x with a block written
 // there.
 hlo::Value BlockByRank(hlo::Computation& c, const hlo::Value& x, int64_t dim, int64_t size,

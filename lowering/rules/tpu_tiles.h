@@ -1,3 +1,4 @@
+// Detours that the tiles of a TPU ask for: an instruction along another dimension, or on a matrix.
 #pragma once
 
 #include <cstdint>
