@@ -74,10 +74,8 @@ struct Built {
   Values operands;
   Values results;
 
-  Built(const T& node, const Call& call, const hlo::Metadata& metadata, const Lowered& lowered,
-        std::optional<Rule> forced)
-      : module(metadata),
-        entry(module.Begin(
+  Built(const T& node, const Call& call, const Lowered& lowered, std::optional<Rule> forced)
+      : entry(module.Begin(
             "entry", call.target.partitioned ? hlo::RankIs::kPartition : hlo::RankIs::kReplica)),
         emitter(call.target, &module, &entry, Channel(lowered), nullptr) {
     for (size_t i : lowered.live) operands.push_back(entry.Parameter(call.operands[i]));
@@ -109,11 +107,7 @@ hlo::Metadata MetadataOf(const T& node, const CallSite& site, const Lowered& low
 template <class T>
 Status Build(const T& node, const Call& call, const CallSite& site, std::optional<Rule> forced,
              Lowered* lowered) {
-  // Every instruction's metadata names the ways, so they are found out first, on another module.
-  if (lowered->rule == Rule::kFallback) {
-    lowered->ways = Built<T>(node, call, {}, *lowered, forced).emitter.ways();
-  }
-  Built<T> built(node, call, MetadataOf(node, site, *lowered), *lowered, forced);
+  Built<T> built(node, call, *lowered, forced);
   const Emitter& emitter = built.emitter;
   if (!emitter.refusal().empty()) return Refused(node, call, *lowered, emitter.refusal());
   lowered->unchanged =
@@ -122,12 +116,13 @@ Status Build(const T& node, const Call& call, const CallSite& site, std::optiona
                  [](const Value& x, const Value& y) { return x.id == y.id; });
   built.entry.Return(built.results);
   built.module.Finish(built.entry);
-  lowered->bytes = built.module.Serialize();
+  lowered->ways = emitter.ways();
+  lowered->bytes = built.module.Serialize(MetadataOf(node, site, *lowered));
   lowered->text = built.module.text();
   lowered->opcodes = emitter.opcodes();
   lowered->cost = lowered->native_cost = emitter.cost();
   if (lowered->rule == Rule::kFallback) {
-    lowered->native_cost = Built<T>(node, call, {}, *lowered, Rule::kNative).emitter.cost();
+    lowered->native_cost = Built<T>(node, call, *lowered, Rule::kNative).emitter.cost();
   }
   return Status::Ok();
 }

@@ -68,17 +68,12 @@ int64_t Computation::Add(const std::string& opcode, const ResultType& type,
                          const std::vector<int64_t>& operands, const Attributes& attributes) {
   const int64_t id = module_->NextId();
   const std::string name = opcode + "." + std::to_string(id);
-  const Metadata& from = module_->metadata_;
-  WireMessage metadata;
-  metadata.Bytes(1, from.op_type).Bytes(2, from.op_name);
-  if (!from.source_file.empty()) metadata.Bytes(3, from.source_file).Int(4, from.source_line);
-
   WireMessage proto = attributes.proto;
-  proto.Bytes(1, name).Bytes(2, opcode).Sub(3, type.proto()).Sub(7, metadata).Int(35, id);
+  proto.Bytes(1, name).Bytes(2, opcode).Sub(3, type.proto()).Int(35, id);
   proto.Packed(36, operands);
   const bool manual = rank_ == RankIs::kPartition;
   if (manual) proto.Sub(40, type.ManualSharding());
-  instructions_.Sub(2, proto);
+  instructions_.push_back(std::move(proto));
 
   text_ += "  %" + name + " = " + type.text() + " " + opcode + "(";
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -319,9 +314,9 @@ Callee Module::Finish(const Computation& computation) {
     parameters += (i > 0 ? ", " : "") + shape.ToString();
   }
   program_shape.Sub(2, computation.root_type_.proto());
-  WireMessage proto = computation.instructions_;
+  WireMessage proto;
   proto.Bytes(1, callee.name).Sub(4, program_shape).Int(5, id).Int(6, computation.root_id_);
-  computations_.Sub(3, proto);
+  computations_.push_back({proto, computation.instructions_});
   text_ += "%" + callee.name + " (" + parameters + ") -> " + computation.root_type_.text() +
            " {\n" + computation.text_ + "  return %" + names_.at(computation.root_id_) + "\n}\n";
   entry_ = callee;
@@ -337,9 +332,21 @@ Callee Module::Reducer(const std::string& opcode, ElementType type) {
   return Finish(reducer);
 }
 
-std::string Module::Serialize() const {
-  WireMessage proto = computations_;
-  proto.Bytes(1, metadata_.op_type).Bytes(2, entry_.name).Sub(4, entry_shape_).Int(6, entry_.id);
+std::string Module::Serialize(const Metadata& metadata) const {
+  WireMessage origin;
+  origin.Bytes(1, metadata.op_type).Bytes(2, metadata.op_name);
+  if (!metadata.source_file.empty()) {
+    origin.Bytes(3, metadata.source_file).Int(4, metadata.source_line);
+  }
+  WireMessage proto;
+  for (const Finished& finished : computations_) {
+    WireMessage computation = finished.proto;
+    for (WireMessage instruction : finished.instructions) {
+      computation.Sub(2, instruction.Sub(7, origin));
+    }
+    proto.Sub(3, computation);
+  }
+  proto.Bytes(1, metadata.op_type).Bytes(2, entry_.name).Sub(4, entry_shape_).Int(6, entry_.id);
   return proto.Serialize();
 }
 

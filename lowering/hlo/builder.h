@@ -123,14 +123,12 @@ class Computation {
   std::vector<Shape> parameters_;
   ResultType root_type_ = ResultType::Token();
   int64_t root_id_ = 0;
-  WireMessage instructions_;
+  std::vector<WireMessage> instructions_;
   std::string text_;
 };
 
 class Module {
  public:
-  explicit Module(Metadata metadata) : metadata_(std::move(metadata)) {}
-
   // Computations are finished in the order in which they may be called: callees first. If a rank
   // is a partition, every instruction says that it is sharded by hand: XLA is not to partition it.
   Computation Begin(const std::string& name, RankIs rank = RankIs::kReplica) {
@@ -140,18 +138,22 @@ class Module {
   // (a, b) -> opcode(a, b) over scalars.
   Callee Reducer(const std::string& opcode, ElementType type);
 
-  // The last computation that was finished is the entry.
-  std::string Serialize() const;
+  // The last computation that was finished is the entry. The metadata is that of every instruction:
+  // it may say what is known only when all of them are there.
+  std::string Serialize(const Metadata& metadata) const;
   const std::string& text() const { return text_; }
 
  private:
   friend class Computation;
   int64_t NextId() { return ++last_id_; }
 
-  Metadata metadata_;
+  struct Finished {
+    WireMessage proto;  // all but the instructions
+    std::vector<WireMessage> instructions;
+  };
   int64_t last_id_ = 0;
   Callee entry_;
-  WireMessage computations_;
+  std::vector<Finished> computations_;
   WireMessage entry_shape_;
   std::map<int64_t, std::string> names_;
   std::string text_;

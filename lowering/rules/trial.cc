@@ -17,7 +17,7 @@ int64_t BytesOfLatency(const Target& target) {
 
 // None if the device cannot.
 std::optional<int64_t> CostOf(const Trial& trial, const Emitter& e, const Value& x) {
-  hlo::Module module({});
+  hlo::Module module;
   Computation entry = module.Begin("trial");
   const Value operand = entry.Parameter(x.shape);
   const Value token = entry.Parameter({hlo::ElementType::kS32, {1}});

@@ -22,7 +22,7 @@ struct Built {
 
 template <class T>
 Built Build(const T& node, const Shape& operand, const Target& target, bool native) {
-  hlo::Module module({"test.op", "name", "", 0});
+  hlo::Module module;
   hlo::Computation entry = module.Begin("entry");
   const Values operands = {entry.Parameter(operand)};
   const Value token = entry.Parameter({ElementType::kS32, {1}});
@@ -34,7 +34,7 @@ Built Build(const T& node, const Shape& operand, const Target& target, bool nati
   Built built{{}, emitter.opcodes(), module.text()};
   for (const Value& result : results) built.shapes.push_back(result.shape);
   // What the module itself says of its result.
-  const WireReader shape = WireReader(ReadModule(module.Serialize()).entry_shape).Sub(2);
+  const WireReader shape = WireReader(ReadModule(module.Serialize({})).entry_shape).Sub(2);
   EXPECT_EQ(shape.Packed(3), results[0].shape.dims);
   EXPECT_EQ(shape.Int(2), static_cast<int64_t>(results[0].shape.type));
   return built;
