@@ -9,7 +9,7 @@ namespace {
 // Writes each field as name=value.
 class Printer {
  public:
-  explicit Printer(bool with_groups) : with_groups_(with_groups) {}
+  Printer(bool with_groups, bool all_groups) : with_groups_(with_groups), all_groups_(all_groups) {}
   std::string str() const { return out_.str(); }
 
   void operator()(const char* name, int64_t value) { Begin(name) << value; }
@@ -19,21 +19,14 @@ class Printer {
   void operator()(const char* name, ReduceKind value) { Begin(name) << Name(value); }
   void operator()(const char* name, double value) { Begin(name) << hlo::ToString(value); }
   void operator()(const char* name, const Groups& value) {
-    if (all_sizes_) {
-      // What a rank gives and gets follows from all groups, so ranks agree on all of them.
+    if (all_groups_) {
       Begin(name) << (value.IsWorld() ? value.ToString() : ToString(value.list()));
     } else if (with_groups_) {
       Begin(name) << value.ToString();
     }
   }
-  void operator()(const char* name, const Sizes& value) {
-    Begin(name) << ToString(value);
-    all_sizes_ = true;
-  }
-  void operator()(const char* name, const SizeMatrix& value) {
-    Begin(name) << ToString(value);
-    all_sizes_ = true;
-  }
+  void operator()(const char* name, const Sizes& value) { Begin(name) << ToString(value); }
+  void operator()(const char* name, const SizeMatrix& value) { Begin(name) << ToString(value); }
   void operator()(const char* name, const Pairs& value) {
     Begin(name);
     for (const auto& [source, target] : value) out_ << '(' << source << "->" << target << ')';
@@ -46,23 +39,24 @@ class Printer {
     return out_;
   }
   bool with_groups_;
-  bool all_sizes_ = false;
+  bool all_groups_;
   bool first_ = true;
   std::ostringstream out_;
 };
 
-}  // namespace
-
-std::string Name(Op op) {
-  switch (op) {
-#define COLLECTIVE(Type, name) \
-  case Op::k##Type:            \
-    return Type::kName;
-#include "lowering/collectives.def"
-#undef COLLECTIVE
-  }
-  return "invalid";
+// Whether the ranks' sizes are a field. What a rank gives and gets follows then from all groups, so
+// that ranks agree on all of them.
+template <class T>
+bool HasSizes(const T& node) {
+  bool found = false;
+  T::Fields(node, [&](const char*, const auto& value) {
+    using Field = std::decay_t<decltype(value)>;
+    found = found || std::is_same_v<Field, Sizes> || std::is_same_v<Field, SizeMatrix>;
+  });
+  return found;
 }
+
+}  // namespace
 
 Op OpFor(const Collective& collective) {
   return Visit(collective,
@@ -71,7 +65,7 @@ Op OpFor(const Collective& collective) {
 
 std::string ToString(const Collective& collective, bool with_groups) {
   return Visit(collective, [&](const auto& node) {
-    Printer printer(with_groups);
+    Printer printer(with_groups, HasSizes(node));
     std::decay_t<decltype(node)>::Fields(node, printer);
     return std::string(node.kName) + "(" + printer.str() + ")";
   });

@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "lowering/model/op.h"
 #include "lowering/ops/all_gather.h"
 #include "lowering/ops/all_reduce.h"
 #include "lowering/ops/all_to_all.h"
@@ -18,22 +19,6 @@
 #include "lowering/ops/uneven_reduce_scatter.h"
 
 namespace xla_cc {
-
-enum class Op : int {
-#define COLLECTIVE(Type, name) k##Type,
-#include "lowering/collectives.def"
-#undef COLLECTIVE
-};
-
-template <class T>
-struct OpOf;
-#define COLLECTIVE(Type, name)               \
-  template <>                                \
-  struct OpOf<Type> {                        \
-    static constexpr Op value = Op::k##Type; \
-  };
-#include "lowering/collectives.def"
-#undef COLLECTIVE
 
 using Collective = std::variant<std::monostate
 #define COLLECTIVE(Type, name) , Type
@@ -51,7 +36,6 @@ auto Visit(Variant& collective, Function&& f) {
   std::abort();  // A Collective always holds a node: the variant's first type is never stored.
 }
 
-std::string Name(Op op);
 Op OpFor(const Collective& collective);
 
 // "all_gather(dim=0, groups=[[0,1],[2,3]])"; without the groups for comparing ranks, which need

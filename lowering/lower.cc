@@ -1,8 +1,9 @@
 #include "lowering/lower.h"
 
 #include <algorithm>
-#include <map>
-#include <optional>
+
+#include "lowering/errors.h"
+#include "lowering/rules/lower_op.h"
 
 namespace xla_cc {
 
@@ -26,113 +27,6 @@ std::string Hex(uint64_t value) {
   for (int i = 15; i >= 0; --i, value >>= 4) out[i] = kDigits[value & 15];
   return out;
 }
-
-// What the capability table is asked of a node, read off its fields.
-struct QueryFiller {
-  Query* query;
-  void operator()(const char*, const Pairs& pairs) { query->form = FormOf(pairs); }
-  bool several_sizes = false;
-  void operator()(const char*, const Groups& groups) {
-    several_sizes = !groups.Uniform();
-    query->form = FormOf(groups, query->target.world_size);
-    query->group_size = groups.Size(query->target.world_size);
-  }
-  void operator()(const char*, ReduceKind kind) {
-    query->reduce = Reduction{kind}.InstructionKind();
-  }
-  template <class Other>
-  void operator()(const char*, const Other&) {}
-};
-
-template <class T>
-Choice ChooseFor(const T& node, const Target& target, ElementType type) {
-  Query query{OpOf<T>::value, target, type, std::nullopt};
-  QueryFiller filler{&query};
-  T::Fields(node, filler);
-  const Choice choice = Choose(query);
-  if (query.form != Form::kPartial || !filler.several_sizes) return choice;
-  // Such groups were not measured: they are taken where either form alone is.
-  if (choice.rule != Rule::kNative) return choice;
-  query.form = Form::kUnequal;
-  return Choose(query);
-}
-
-// Operands that one instruction may take together: a list of one type where the compiler takes
-// lists, else each alone. In order of first appearance, so that every rank builds the same.
-template <class T>
-std::vector<std::vector<size_t>> Batches(const T& node, const Target& target, const Values& xs,
-                                         std::optional<Rule> forced) {
-  std::vector<std::vector<size_t>> batches;
-  std::map<ElementType, size_t> open;
-  for (size_t i = 0; i < xs.size(); ++i) {
-    const ElementType type = xs[i].shape.type;
-    const auto found = open.find(type);
-    if (found != open.end()) {
-      batches[found->second].push_back(i);
-      continue;
-    }
-    const bool lists = forced ? *forced == Rule::kNative && HasListForm(OpOf<T>::value)
-                              : ChooseFor(node, target, type).lists;
-    if (lists) open[type] = batches.size();
-    batches.push_back({i});
-  }
-  return batches;
-}
-
-}  // namespace
-
-template <class T>
-bool Takes(const T& op, const Emitter& emitter, ElementType type) {
-  return ChooseFor(op, emitter.target(), type).rule == Rule::kNative;
-}
-
-namespace {
-
-// Fallbacks that lead back to themselves, as the entries of an application may make them.
-constexpr int kDeepest = 8;
-
-template <class T>
-Values LowerBatch(const T& op, Emitter& emitter, const Values& operands, Rule rule,
-                  const std::string& why) {
-  if (rule == Rule::kFallback && emitter.depth() < kDeepest) {
-    emitter.Enter();
-    const Values results = op.LowerFallback(emitter, operands);
-    emitter.Leave();
-    if (!results.empty()) return results;
-  }
-  // What was refused is emitted all the same: the shapes hold, and the module is dropped.
-  if (rule != Rule::kNative) emitter.Refuse(why);
-  return op.LowerNative(emitter, operands);
-}
-
-template <class T>
-Values LowerAs(const T& op, Emitter& emitter, const Values& xs, std::optional<Rule> forced) {
-  Values results(xs.size());
-  for (const std::vector<size_t>& batch : Batches(op, emitter.target(), xs, forced)) {
-    Values operands;
-    for (size_t i : batch) operands.push_back(xs[i]);
-    const Choice choice = ChooseFor(op, emitter.target(), operands[0].shape.type);
-    const Values lowered =
-        LowerBatch(op, emitter, operands, forced.value_or(choice.rule), choice.why);
-    for (size_t i = 0; i < batch.size(); ++i) results[batch[i]] = lowered[i];
-  }
-  return results;
-}
-
-}  // namespace
-
-template <class T>
-Values Lower(const T& op, Emitter& emitter, const Values& xs) {
-  return LowerAs(op, emitter, xs, std::nullopt);
-}
-
-#define COLLECTIVE(Type, name)                                 \
-  template Values Lower(const Type&, Emitter&, const Values&); \
-  template bool Takes(const Type&, const Emitter&, ElementType);
-#include "lowering/collectives.def"
-#undef COLLECTIVE
-
-namespace {
 
 // The rule of the whole call: fallback if any operand needs it.
 template <class T>
@@ -180,17 +74,15 @@ struct Built {
   Values operands;
   Values results;
 
-  Built(const T& node, const Call& call, const hlo::Metadata& metadata, const Lowered& lowered,
-        std::optional<Rule> forced)
-      : module(metadata),
-        entry(module.Begin(
+  Built(const T& node, const Call& call, const Lowered& lowered, std::optional<Rule> forced)
+      : entry(module.Begin(
             "entry", call.target.partitioned ? hlo::RankIs::kPartition : hlo::RankIs::kReplica)),
         emitter(call.target, &module, &entry, Channel(lowered), nullptr) {
     for (size_t i : lowered.live) operands.push_back(entry.Parameter(call.operands[i]));
     if (lowered.takes_token) {
       emitter.set_token(entry.Parameter({ElementType::kS32, {1}}));
     }
-    results = LowerAs(node, emitter, operands, forced);
+    results = Lower(node, emitter, operands, forced);
     if (lowered.takes_token) results.push_back(emitter.token());
   }
 
@@ -201,14 +93,21 @@ struct Built {
   }
 };
 
+// What people see in XLA's dumps: the call, and how it was lowered.
+template <class T>
+hlo::Metadata MetadataOf(const T& node, const CallSite& site, const Lowered& lowered) {
+  std::string how = lowered.name + " " + Name(lowered.rule);
+  if (!lowered.why.empty()) how += ": " + lowered.why;
+  std::string ways;
+  for (const std::string& way : lowered.ways) ways += (ways.empty() ? "" : "; ") + way;
+  if (!ways.empty()) how += " (" + ways + ")";
+  return {std::string("xla_cc.") + node.kName, how, site.file, site.line};
+}
+
 template <class T>
 Status Build(const T& node, const Call& call, const CallSite& site, std::optional<Rule> forced,
              Lowered* lowered) {
-  // How it was lowered stands in the module's metadata: it is what people see in XLA's dumps.
-  std::string name = lowered->name + " " + Name(lowered->rule);
-  if (!lowered->why.empty()) name += ": " + lowered->why;
-  Built<T> built(node, call, {std::string("xla_cc.") + T::kName, name, site.file, site.line},
-                 *lowered, forced);
+  Built<T> built(node, call, *lowered, forced);
   const Emitter& emitter = built.emitter;
   if (!emitter.refusal().empty()) return Refused(node, call, *lowered, emitter.refusal());
   lowered->unchanged =
@@ -217,12 +116,13 @@ Status Build(const T& node, const Call& call, const CallSite& site, std::optiona
                  [](const Value& x, const Value& y) { return x.id == y.id; });
   built.entry.Return(built.results);
   built.module.Finish(built.entry);
-  lowered->bytes = built.module.Serialize();
+  lowered->ways = emitter.ways();
+  lowered->bytes = built.module.Serialize(MetadataOf(node, site, *lowered));
   lowered->text = built.module.text();
   lowered->opcodes = emitter.opcodes();
   lowered->cost = lowered->native_cost = emitter.cost();
   if (lowered->rule == Rule::kFallback) {
-    lowered->native_cost = Built<T>(node, call, {}, *lowered, Rule::kNative).emitter.cost();
+    lowered->native_cost = Built<T>(node, call, *lowered, Rule::kNative).emitter.cost();
   }
   return Status::Ok();
 }

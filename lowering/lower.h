@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lowering/capability.h"
+#include "lowering/capability/capability.h"
 #include "lowering/collective.h"
 
 namespace xla_cc {
@@ -27,6 +27,7 @@ struct Lowered {
   std::vector<size_t> live;          // operands that have elements: those that the module takes
   std::vector<std::string> opcodes;  // the collective instructions in the module
   Rule rule = Rule::kNative;         // fallback if any operand needs it
+  std::vector<std::string> ways;     // of a fallback, the outermost first: "all_gather as a sum"
   std::string why;                   // of a fallback; or of operands that travel one by one
   Emitter::Cost cost;                // of the instructions in the module, for each rank
   Emitter::Cost native_cost;         // of the native ones, whether the device takes them or not
@@ -44,13 +45,5 @@ Result<Lowered> Lower(const Collective& collective, const std::vector<hlo::Shape
 Result<std::vector<hlo::Shape>> ResultShapes(const Collective& collective,
                                              const std::vector<hlo::Shape>& operands,
                                              const Target& target);
-
-// For rules that are built of other ops: `op` by the rule that the target's compiler wants.
-template <class T>
-hlo::Values Lower(const T& op, Emitter& emitter, const hlo::Values& xs);
-
-// Whether the target's compiler takes the instruction of `op` for that type.
-template <class T>
-bool Takes(const T& op, const Emitter& emitter, hlo::ElementType type);
 
 }  // namespace xla_cc

@@ -2,6 +2,8 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "lowering/errors.h"
+
 namespace xla_cc {
 
 using hlo::ElementType;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "lowering/errors.h"
 #include "torch_xla_cc/arguments.h"
 #include "torch_xla_cc/policy.h"
 #include "torch_xla_cc/ranks.h"

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "lowering/errors.h"
 #include "torch_xla_cc/arguments.h"
 #include "torch_xla_cc/bind_ranks.h"
 #include "torch_xla_cc/distributed/bind.h"

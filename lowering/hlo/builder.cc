@@ -36,10 +36,10 @@ ResultType ResultType::TupleOf(const std::vector<Shape>& shapes) {
   return Tuple(std::vector<ResultType>(shapes.begin(), shapes.end()));
 }
 
-Message ResultType::ManualSharding() const {
-  const Message manual = Message().Int(1, kManual);
+WireMessage ResultType::ManualSharding() const {
+  const WireMessage manual = WireMessage().Int(1, kManual);
   if (elements_ == 0) return manual;
-  Message tuple = Message().Int(1, kTuple);
+  WireMessage tuple = WireMessage().Int(1, kTuple);
   for (int64_t i = 0; i < elements_; ++i) tuple.Sub(5, manual);
   return tuple;
 }
@@ -51,16 +51,16 @@ Attributes operator+(Attributes a, const Attributes& b) {
 }
 
 Attributes Dimensions(const std::vector<int64_t>& dims) {
-  return {Message().Packed(14, dims), ", dimensions={" + ToString(dims) + "}"};
+  return {WireMessage().Packed(14, dims), ", dimensions={" + ToString(dims) + "}"};
 }
 
 Attributes Calls(const Callee& computation) {
-  return {Message().Packed(38, {computation.id}), ", to_apply=%" + computation.name};
+  return {WireMessage().Packed(38, {computation.id}), ", to_apply=%" + computation.name};
 }
 
 Attributes FrontendAttribute(const std::string& key, const std::string& value) {
-  const Message entry = Message().Bytes(1, key).Bytes(2, value);
-  return {Message().Sub(68, Message().Sub(1, entry)),
+  const WireMessage entry = WireMessage().Bytes(1, key).Bytes(2, value);
+  return {WireMessage().Sub(68, WireMessage().Sub(1, entry)),
           ", frontend_attributes={" + key + "=\"" + value + "\"}"};
 }
 
@@ -68,17 +68,12 @@ int64_t Computation::Add(const std::string& opcode, const ResultType& type,
                          const std::vector<int64_t>& operands, const Attributes& attributes) {
   const int64_t id = module_->NextId();
   const std::string name = opcode + "." + std::to_string(id);
-  const Metadata& from = module_->metadata_;
-  Message metadata;
-  metadata.Bytes(1, from.op_type).Bytes(2, from.op_name);
-  if (!from.source_file.empty()) metadata.Bytes(3, from.source_file).Int(4, from.source_line);
-
-  Message proto = attributes.proto;
-  proto.Bytes(1, name).Bytes(2, opcode).Sub(3, type.proto()).Sub(7, metadata).Int(35, id);
+  WireMessage proto = attributes.proto;
+  proto.Bytes(1, name).Bytes(2, opcode).Sub(3, type.proto()).Int(35, id);
   proto.Packed(36, operands);
   const bool manual = rank_ == RankIs::kPartition;
   if (manual) proto.Sub(40, type.ManualSharding());
-  instructions_.Sub(2, proto);
+  instructions_.push_back(std::move(proto));
 
   text_ += "  %" + name + " = " + type.text() + " " + opcode + "(";
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -94,7 +89,7 @@ int64_t Computation::Add(const std::string& opcode, const ResultType& type,
 Value Computation::Parameter(const Shape& shape) {
   const int64_t number = static_cast<int64_t>(parameters_.size());
   parameters_.push_back(shape);
-  const Attributes attributes{Message().Int(9, number), ", number=" + std::to_string(number)};
+  const Attributes attributes{WireMessage().Int(9, number), ", number=" + std::to_string(number)};
   return {Add("parameter", shape, {}, attributes), shape};
 }
 
@@ -118,7 +113,7 @@ Value Computation::BitcastConvert(const Value& x, ElementType type) {
   return {Add("bitcast-convert", shape, {x.id}), shape};
 }
 
-Value Computation::Part(const std::string& opcode, const Value& x) {
+Value Computation::ComplexPart(const std::string& opcode, const Value& x) {
   const ElementType type =
       x.shape.type == ElementType::kC64 ? ElementType::kF32 : ElementType::kF64;
   const Shape shape{type, x.shape.dims};
@@ -160,7 +155,7 @@ Value Computation::Slice(const Value& x, int64_t dim, int64_t start, int64_t lim
   for (int64_t d = 0; d < x.shape.rank(); ++d) {
     const int64_t from = d == dim ? start : 0;
     const int64_t to = d == dim ? limit : x.shape.dims[d];
-    attributes.proto.Sub(17, Message().Int(1, from).Int(2, to).Int(3, 1));
+    attributes.proto.Sub(17, WireMessage().Int(1, from).Int(2, to).Int(3, 1));
     attributes.text +=
         (d > 0 ? ", [" : "[") + std::to_string(from) + ":" + std::to_string(to) + "]";
   }
@@ -184,14 +179,14 @@ Value Computation::Pad(const Value& x, int64_t dim, int64_t zeros) {
   if (zeros == 0) return x;
   Shape shape = x.shape;
   shape.dims[dim] += zeros;
-  Message config;
+  WireMessage config;
   std::string text = ", padding=";
   for (int64_t d = 0; d < x.shape.rank(); ++d) {
     const int64_t high = d == dim ? zeros : 0;
-    config.Sub(1, Message().Int(2, high));
+    config.Sub(1, WireMessage().Int(2, high));
     text += (d > 0 ? "x0_" : "0_") + std::to_string(high);
   }
-  const Attributes attributes{Message().Sub(21, config), text};
+  const Attributes attributes{WireMessage().Sub(21, config), text};
   return {Add("pad", shape, {x.id, Scalar(x.shape.type, 0).id}, attributes), shape};
 }
 
@@ -201,7 +196,7 @@ Value Computation::Iota(const Shape& shape, int64_t dim) {
 
 Value Computation::Compare(const std::string& direction, const Value& a, const Value& b) {
   const Shape shape{ElementType::kPred, a.shape.dims};
-  const Attributes attributes{Message().Bytes(63, direction), ", direction=" + direction};
+  const Attributes attributes{WireMessage().Bytes(63, direction), ", direction=" + direction};
   return {Add("compare", shape, {a.id, b.id}, attributes), shape};
 }
 
@@ -210,7 +205,7 @@ Value Computation::DynamicSlice(const Value& x, const Values& starts,
   std::vector<int64_t> operands{x.id};
   for (const Value& start : starts) operands.push_back(start.id);
   const Shape shape{x.shape.type, sizes};
-  const Attributes attributes{Message().Packed(20, sizes),
+  const Attributes attributes{WireMessage().Packed(20, sizes),
                               ", dynamic_slice_sizes={" + ToString(sizes) + "}"};
   return {Add("dynamic-slice", shape, operands, attributes), shape};
 }
@@ -232,8 +227,9 @@ Value Computation::Rank() {
   return {Add(rank_ == RankIs::kPartition ? "partition-id" : "replica-id", shape, {}), shape};
 }
 
-Value Computation::Constant(const Shape& shape, const Message& literal, const std::string& text) {
-  const Attributes attributes{Message().Sub(8, literal), ", value=" + text};
+Value Computation::Constant(const Shape& shape, const WireMessage& literal,
+                            const std::string& text) {
+  const Attributes attributes{WireMessage().Sub(8, literal), ", value=" + text};
   return {Add("constant", shape, {}, attributes), shape};
 }
 
@@ -245,7 +241,7 @@ Value Computation::Scalar(ElementType type, double value) {
                     : wide   ? ElementType::kF64
                              : ElementType::kF32,
                     {}};
-  Message literal;
+  WireMessage literal;
   literal.Sub(1, shape.ToProto());
   if (integral) {
     literal.Packed(4, {static_cast<int64_t>(value)});
@@ -268,7 +264,7 @@ Value Computation::Extreme(ElementType type, bool largest) {
     case TypeClass::kSigned: {
       const int64_t top = std::numeric_limits<int64_t>::max() >> (64 - bits);
       const Shape shape{ElementType::kS64, {}};
-      Message literal;
+      WireMessage literal;
       literal.Sub(1, shape.ToProto()).Packed(5, {largest ? top : -top - 1});
       const std::string text = std::to_string(largest ? top : -top - 1);
       return Convert(Constant(shape, literal, text), type);
@@ -282,13 +278,13 @@ Value Computation::Extreme(ElementType type, bool largest) {
 
 Value Computation::Table(const std::vector<int64_t>& values) {
   const Shape shape{ElementType::kS32, {static_cast<int64_t>(values.size())}};
-  Message literal;
+  WireMessage literal;
   literal.Sub(1, shape.ToProto()).Packed(4, values);
   return Constant(shape, literal, "{" + ToString(values) + "}");
 }
 
 Value Computation::Element(int64_t tuple, int64_t index, const Shape& shape) {
-  const Attributes attributes{Message().Int(13, index), ", index=" + std::to_string(index)};
+  const Attributes attributes{WireMessage().Int(13, index), ", index=" + std::to_string(index)};
   return {Add("get-tuple-element", shape, {tuple}, attributes), shape};
 }
 
@@ -310,7 +306,7 @@ void Computation::Return(const Values& values) {
 Callee Module::Finish(const Computation& computation) {
   const int64_t id = NextId();
   Callee callee{id, computation.name_ + "." + std::to_string(id)};
-  Message program_shape;
+  WireMessage program_shape;
   std::string parameters;
   for (size_t i = 0; i < computation.parameters_.size(); ++i) {
     const Shape& shape = computation.parameters_[i];
@@ -318,9 +314,9 @@ Callee Module::Finish(const Computation& computation) {
     parameters += (i > 0 ? ", " : "") + shape.ToString();
   }
   program_shape.Sub(2, computation.root_type_.proto());
-  Message proto = computation.instructions_;
+  WireMessage proto;
   proto.Bytes(1, callee.name).Sub(4, program_shape).Int(5, id).Int(6, computation.root_id_);
-  computations_.Sub(3, proto);
+  computations_.push_back({proto, computation.instructions_});
   text_ += "%" + callee.name + " (" + parameters + ") -> " + computation.root_type_.text() +
            " {\n" + computation.text_ + "  return %" + names_.at(computation.root_id_) + "\n}\n";
   entry_ = callee;
@@ -336,9 +332,21 @@ Callee Module::Reducer(const std::string& opcode, ElementType type) {
   return Finish(reducer);
 }
 
-std::string Module::Serialize() const {
-  Message proto = computations_;
-  proto.Bytes(1, metadata_.op_type).Bytes(2, entry_.name).Sub(4, entry_shape_).Int(6, entry_.id);
+std::string Module::Serialize(const Metadata& metadata) const {
+  WireMessage origin;
+  origin.Bytes(1, metadata.op_type).Bytes(2, metadata.op_name);
+  if (!metadata.source_file.empty()) {
+    origin.Bytes(3, metadata.source_file).Int(4, metadata.source_line);
+  }
+  WireMessage proto;
+  for (const Finished& finished : computations_) {
+    WireMessage computation = finished.proto;
+    for (WireMessage instruction : finished.instructions) {
+      computation.Sub(2, instruction.Sub(7, origin));
+    }
+    proto.Sub(3, computation);
+  }
+  proto.Bytes(1, metadata.op_type).Bytes(2, entry_.name).Sub(4, entry_shape_).Int(6, entry_.id);
   return proto.Serialize();
 }
 

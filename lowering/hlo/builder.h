@@ -50,21 +50,21 @@ class ResultType {
   static ResultType Token();
   static ResultType Tuple(const std::vector<ResultType>& elements);
   static ResultType TupleOf(const std::vector<Shape>& shapes);
-  const Message& proto() const { return proto_; }
+  const WireMessage& proto() const { return proto_; }
   const std::string& text() const { return text_; }
   // OpSharding: each partition has a value of its own.
-  Message ManualSharding() const;
+  WireMessage ManualSharding() const;
 
  private:
   ResultType() = default;
-  Message proto_;
+  WireMessage proto_;
   std::string text_;
   int64_t elements_ = 0;  // of a tuple: those that are no tuples, however deep; else 0
 };
 
 // The attributes of one instruction, as proto fields and as text.
 struct Attributes {
-  Message proto;
+  WireMessage proto;
   std::string text;  // ", dimensions={0}"
 };
 
@@ -80,7 +80,7 @@ class Computation {
   Value Convert(const Value& x, ElementType type);
   Value BitcastConvert(const Value& x, ElementType type);
   // The real part, the imaginary part, and back.
-  Value Part(const std::string& opcode, const Value& x);
+  Value ComplexPart(const std::string& opcode, const Value& x);
   Value Complex(const Value& real, const Value& imaginary);
   Value Select(const Value& condition, const Value& a, const Value& b);
   Value Broadcast(const Value& x, const Shape& shape, const std::vector<int64_t>& dims);
@@ -115,7 +115,7 @@ class Computation {
   friend class Module;
   Computation(Module* module, std::string name, RankIs rank)
       : module_(module), name_(std::move(name)), rank_(rank) {}
-  Value Constant(const Shape& shape, const Message& literal, const std::string& text);
+  Value Constant(const Shape& shape, const WireMessage& literal, const std::string& text);
 
   Module* module_;
   std::string name_;
@@ -123,14 +123,12 @@ class Computation {
   std::vector<Shape> parameters_;
   ResultType root_type_ = ResultType::Token();
   int64_t root_id_ = 0;
-  Message instructions_;
+  std::vector<WireMessage> instructions_;
   std::string text_;
 };
 
 class Module {
  public:
-  explicit Module(Metadata metadata) : metadata_(std::move(metadata)) {}
-
   // Computations are finished in the order in which they may be called: callees first. If a rank
   // is a partition, every instruction says that it is sharded by hand: XLA is not to partition it.
   Computation Begin(const std::string& name, RankIs rank = RankIs::kReplica) {
@@ -140,19 +138,23 @@ class Module {
   // (a, b) -> opcode(a, b) over scalars.
   Callee Reducer(const std::string& opcode, ElementType type);
 
-  // The last computation that was finished is the entry.
-  std::string Serialize() const;
+  // The last computation that was finished is the entry. The metadata is that of every instruction:
+  // it may say what is known only when all of them are there.
+  std::string Serialize(const Metadata& metadata) const;
   const std::string& text() const { return text_; }
 
  private:
   friend class Computation;
   int64_t NextId() { return ++last_id_; }
 
-  Metadata metadata_;
+  struct Finished {
+    WireMessage proto;  // all but the instructions
+    std::vector<WireMessage> instructions;
+  };
   int64_t last_id_ = 0;
   Callee entry_;
-  Message computations_;
-  Message entry_shape_;
+  std::vector<Finished> computations_;
+  WireMessage entry_shape_;
   std::map<int64_t, std::string> names_;
   std::string text_;
 };

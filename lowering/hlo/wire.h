@@ -14,22 +14,22 @@
 
 namespace xla_cc::hlo {
 
-class Message {
+class WireMessage {
  public:
   // A number; zero is the default of proto3 and is not written.
-  Message& Int(int field, int64_t value) {
+  WireMessage& Int(int field, int64_t value) {
     if (value != 0) fields_[field] = Tag(field, kVarint) + Varint(value);
     return *this;
   }
   // A string, a bytes field, or one more element of a repeated one.
-  Message& Bytes(int field, const std::string& value) {
+  WireMessage& Bytes(int field, const std::string& value) {
     fields_[field] += Tag(field, kLength) + Varint(value.size()) + value;
     return *this;
   }
   // A sub-message, or one more element of a repeated one.
-  Message& Sub(int field, const Message& value) { return Bytes(field, value.Serialize()); }
+  WireMessage& Sub(int field, const WireMessage& value) { return Bytes(field, value.Serialize()); }
   // A packed list of numbers.
-  Message& Packed(int field, const std::vector<int64_t>& values) {
+  WireMessage& Packed(int field, const std::vector<int64_t>& values) {
     std::string body;
     for (int64_t value : values) body += Varint(value);
     if (!body.empty()) Bytes(field, body);
@@ -38,14 +38,14 @@ class Message {
   // A packed list of fixed-width values, as they lie in memory (this machine is little endian, as
   // the format is).
   template <class T>
-  Message& PackedRaw(int field, const std::vector<T>& values) {
+  WireMessage& PackedRaw(int field, const std::vector<T>& values) {
     std::string body(values.size() * sizeof(T), '\0');
     if (!values.empty()) std::memcpy(body.data(), values.data(), body.size());
     if (!body.empty()) Bytes(field, body);
     return *this;
   }
 
-  Message& Merge(const Message& other) {
+  WireMessage& Merge(const WireMessage& other) {
     for (const auto& [field, bytes] : other.fields_) fields_[field] += bytes;
     return *this;
   }

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 
-#include "lowering/bits.h"
-#include "lowering/decompose.h"
-#include "lowering/lower.h"
+#include "lowering/ops/all_reduce.h"
+#include "lowering/ops/collective_permute.h"
+#include "lowering/rules/bits.h"
+#include "lowering/rules/by_rank.h"
+#include "lowering/rules/lower_op.h"
+#include "lowering/rules/shared_ways.h"
 
 namespace xla_cc {
 
@@ -46,12 +49,16 @@ Value BySum(const AllGather& op, Emitter& e, const Value& x) {
     Computation& c = e.c();
     Shape whole = bits.shape;
     whole.dims[op.dim] *= op.groups.Size(world_size);
-    std::vector<int64_t> offsets = op.groups.Positions(world_size);
-    for (int64_t& offset : offsets) offset *= bits.shape.dims[op.dim];
+    const std::vector<int64_t> offsets =
+        OffsetsOf(op.groups.Positions(world_size), bits.shape.dims[op.dim]);
     const Value own = KeepByRank(c, bits, op.groups.Sizes(world_size));
     const Value placed = WithBlockByRank(c, c.Zeros(whole), own, op.dim, offsets);
-    return Lower(AllReduce{{}, op.groups.WithSingles(world_size)}, e, {placed})[0];
+    return LowerOne(AllReduce{{}, op.groups.WithSingles(world_size)}, e, placed);
   });
+}
+
+bool SumIsTaken(const AllGather& op, const Emitter& e, const Value&) {
+  return Takes(AllReduce{{}, op.groups.WithSingles(e.world_size())}, e, ElementType::kU32);
 }
 
 // all_gather = all_gather of the world ; the blocks of this rank's group.
@@ -60,7 +67,7 @@ Value OfTheWorld(const AllGather& op, Emitter& e, const Value& x) {
   const int64_t size = x.shape.dims[op.dim];
   const int64_t members = op.groups.Size(e.world_size());
   // One block of zeros behind those of the world, for absent members.
-  Value world = Lower(AllGather{op.dim, {}}, e, {x})[0];
+  Value world = LowerOne(AllGather{op.dim, {}}, e, x);
   world = AsPlain(c, world, [&](const Value& plain) { return c.Pad(plain, op.dim, size); });
   Rows rows(e.world_size(), std::vector<int64_t>(members, e.world_size()));
   for (const auto& group : op.groups.Expanded(e.world_size())) {
@@ -78,8 +85,7 @@ Value ByPermutes(const AllGather& op, Emitter& e, const Value& x) {
   const std::vector<int64_t> positions = op.groups.Positions(world_size);
   Shape whole = x.shape;
   whole.dims[op.dim] *= op.groups.Size(world_size);
-  std::vector<int64_t> offsets = positions;
-  for (int64_t& offset : offsets) offset *= size;
+  std::vector<int64_t> offsets = OffsetsOf(positions, size);
   Value result = WithBlockByRank(c, c.Zeros(whole), KeepByRank(c, x, sizes), op.dim, offsets);
   for (int64_t step = 1; step < op.groups.Size(world_size); ++step) {
     CollectivePermute shift;
@@ -96,48 +102,41 @@ Value ByPermutes(const AllGather& op, Emitter& e, const Value& x) {
       const int64_t from = step < members ? (positions[rank] - step + members) % members : step;
       offsets[rank] = from * size;
     }
-    result = WithBlockByRank(c, result, Lower(shift, e, {x})[0], op.dim, offsets);
+    result = WithBlockByRank(c, result, LowerOne(shift, e, x), op.dim, offsets);
   }
   return result;
 }
 
+bool PermutesAreTaken(const AllGather& op, const Emitter& e, const Value& x) {
+  return op.groups.Size(e.world_size()) <= kMostSteps &&
+         Takes(CollectivePermute{{{0, 0}}}, e, x.shape.type);
+}
+
 }  // namespace
 
-Values AllGather::LowerFallback(Emitter& e, const Values& xs) const {
-  Computation& c = e.c();
-  const int64_t world_size = e.world_size();
-  const Value x = c.Reshape(xs[0], AtLeastVector(xs[0].shape).dims);
-  const ElementType type = x.shape.type;
-  // all_gather of a type = that of its bits.
-  if (!Takes(AllGather{dim, {}}, e, type) && Takes(AllGather{dim, {}}, e, BitsType(type))) {
-    return {MapBits(c, x, [&](const Value& bits) { return Lower(*this, e, {bits})[0]; })};
-  }
-  // all_gather in another order = all_gather in rank order ; reordering.
-  const AllGather sorted{dim, groups.Sorted()};
-  if (groups.Uniform() && !groups.Ascending() && Takes(sorted, e, type)) {
-    const Value gathered = Lower(sorted, e, {x})[0];
-    return {ReorderBlocks(c, gathered, dim, ToGroupOrder(groups, world_size))};
-  }
-  // all_gather without some ranks = all_gather with them in groups of their own ; zeros there.
-  const auto completed = groups.Completed(world_size);
-  if (!e.target().RanksAreThreads() && !groups.Covers(world_size) && completed &&
-      Takes(AllGather{dim, *completed}, e, type)) {
-    const Value gathered = Lower(AllGather{dim, *completed}, e, {x})[0];
-    return {KeepByRank(c, gathered, groups.Sizes(world_size))};
-  }
-  using Way = Value (*)(const AllGather&, Emitter&, const Value&);
-  std::vector<Way> ways;
-  if (Takes(AllReduce{{}, groups.WithSingles(world_size)}, e, ElementType::kU32)) {
-    ways.push_back(&BySum);
-  }
-  // Ranks on threads meet those of their group only: the others may do something else.
-  if (!groups.IsWorld() && !e.target().RanksAreThreads() && Takes(AllGather{dim, {}}, e, type)) {
-    ways.push_back(&OfTheWorld);
-  }
-  if (groups.Size(world_size) <= kMostSteps && Takes(CollectivePermute{{{0, 0}}}, e, type)) {
-    ways.push_back(&ByPermutes);
-  }
-  return e.Cheapest(Candidates(*this, ways), {x});
+const Ways<AllGather>& AllGather::Fallback() {
+  static const Ways<AllGather> ways = {
+      {
+          {"as vectors",
+           [](const AllGather&, const Emitter&, const Value& x) { return x.shape.rank() == 0; },
+           [](const AllGather& op, Emitter& e, const Value& x) {
+             return Continue(op, e, e.c().Reshape(x, AtLeastVector(x.shape).dims));
+           }},
+          // all_gather of a type = that of its bits.
+          OfItsBits<AllGather>(),
+          // all_gather in another order = all_gather in rank order ; reordering.
+          InRankOrder<AllGather, &AllGather::dim, Blocks::kOfResult>(),
+          // all_gather without some ranks = all_gather with them in groups of their own ; zeros
+          // there.
+          InCompletedGroups<AllGather>(),
+      },
+      {
+          {"as a sum", &SumIsTaken, &BySum},
+          {"of the world", &TakesTheWorld<AllGather>, &OfTheWorld},
+          {"by permutes", &PermutesAreTaken, &ByPermutes},
+      },
+  };
+  return ways;
 }
 
 }  // namespace xla_cc

@@ -1,9 +1,9 @@
 // all_gather: every rank gets the operands of its group, concatenated in group order along `dim`.
 #pragma once
 
-#include "lowering/call.h"
-#include "lowering/emitter.h"
-#include "lowering/groups.h"
+#include "lowering/model/groups.h"
+#include "lowering/model/verify.h"
+#include "lowering/rules/ways.h"
 
 namespace xla_cc {
 
@@ -21,7 +21,7 @@ struct AllGather {
   Status Verify(const Call& call);
   std::vector<hlo::Shape> Results(const Call& call) const;
   hlo::Values LowerNative(Emitter& e, const hlo::Values& xs) const;
-  hlo::Values LowerFallback(Emitter& e, const hlo::Values& xs) const;
+  static const Ways<AllGather>& Fallback();
 };
 
 }  // namespace xla_cc

@@ -1,8 +1,12 @@
 #include "lowering/ops/all_reduce.h"
 
-#include "lowering/decompose.h"
-#include "lowering/lower.h"
-#include "lowering/retype.h"
+#include "lowering/ops/all_gather.h"
+#include "lowering/ops/all_to_all.h"
+#include "lowering/ops/reduce_scatter.h"
+#include "lowering/rules/by_rank.h"
+#include "lowering/rules/lower_op.h"
+#include "lowering/rules/reducing.h"
+#include "lowering/rules/shared_ways.h"
 
 namespace xla_cc {
 
@@ -22,9 +26,9 @@ Status AllReduce::Verify(const Call& call) {
 
 Values AllReduce::LowerNative(Emitter& e, const Values& xs) const {
   Values operands;
-  for (const Value& x : xs) operands.push_back(reduction.Before(e.c(), x));
+  for (const Value& x : xs) operands.push_back(BeforeReducing(reduction, e.c(), x));
   Values results = e.AllReduce(operands, reduction.InstructionKind(), groups);
-  for (Value& y : results) y = reduction.After(e.c(), y, groups, e.world_size());
+  for (Value& y : results) y = AfterReducing(reduction, e.c(), y, groups, e.world_size());
   return results;
 }
 
@@ -32,9 +36,7 @@ namespace {
 
 // all_reduce = all_gather ; reduce of the gathered axis, on each rank.
 Value ByGather(const AllReduce& op, Emitter& e, const Value& x) {
-  std::vector<int64_t> stacked = x.shape.dims;
-  stacked.insert(stacked.begin(), 1);
-  const Value gathered = Lower(AllGather{0, op.groups}, e, {e.c().Reshape(x, stacked)})[0];
+  const Value gathered = LowerOne(AllGather{0, op.groups}, e, AsBlock(e.c(), x));
   return ReducePositions(e, gathered, op.reduction.kind, op.groups);
 }
 
@@ -45,60 +47,77 @@ Value ByScatter(const AllReduce& op, Emitter& e, const Value& x) {
   const int64_t elements = x.shape.Elements();
   const int64_t padding = (members - elements % members) % members;
   const Value row = c.Pad(c.Reshape(x, {elements}), 0, padding);
-  const Value part = Lower(ReduceScatter{op.reduction, 0, {}, op.groups}, e, {row})[0];
-  const Value whole = Lower(AllGather{0, op.groups}, e, {part})[0];
+  const Value part = LowerOne(ReduceScatter{op.reduction, 0, {}, op.groups}, e, row);
+  const Value whole = LowerOne(AllGather{0, op.groups}, e, part);
   return c.Reshape(c.Slice(whole, 0, 0, elements), x.shape.dims);
 }
 
 // all_reduce in groups = all_reduce of the world over a place for each group ; the own one.
 Value ByPlaces(const AllReduce& op, Emitter& e, const Value& x) {
   Computation& c = e.c();
-  Shape stacked = x.shape;
-  stacked.dims.insert(stacked.dims.begin(), 1);
-  Shape places = stacked;
-  places.dims[0] = static_cast<int64_t>(op.groups.list().size());
+  Shape places = x.shape;
+  places.dims.insert(places.dims.begin(), static_cast<int64_t>(op.groups.list().size()));
   const std::vector<int64_t> numbers = op.groups.Numbers(e.world_size());
   const Value neutral = c.Fill(Neutral(c, op.reduction.kind, x.shape.type), places);
-  const Value own = c.Reshape(x, stacked.dims);
+  const Value own = AsBlock(c, x);
   const Value placed = WithBlockByRank(c, neutral, own, 0, numbers);
-  const Value reduced = Lower(AllReduce{op.reduction, {}}, e, {placed})[0];
+  const Value reduced = LowerOne(AllReduce{op.reduction, {}}, e, placed);
   return c.Reshape(BlockByRank(c, reduced, 0, 1, numbers), x.shape.dims);
+}
+
+bool ScatterIsTaken(const AllReduce& op, const Emitter& e, const Value& x) {
+  return op.groups.Uniform() && Exchanges(e, op.groups, x.shape.type);
+}
+
+// Groups have no order here, and a rank in none is a group of its own.
+AllReduce Sorted(const AllReduce& op, const Emitter& e) {
+  return WithGroups(op, op.groups.WithSingles(e.world_size()).Sorted());
+}
+
+bool GoesInRankOrder(const AllReduce& op, const Emitter& e, const Value& x) {
+  const bool covers = op.groups.Covers(e.world_size());
+  if (covers && op.groups.Ascending()) return false;
+  return covers || Takes(Sorted(op, e), e, x.shape.type);
+}
+
+Value InSortedGroups(const AllReduce& op, Emitter& e, const Value& x) {
+  const AllReduce sorted = Sorted(op, e);
+  return Takes(sorted, e, x.shape.type) ? LowerOne(sorted, e, x) : Continue(sorted, e, x);
+}
+
+// What ranks in no group have stays.
+Value KeepOthers(const AllReduce& op, Emitter& e, const Value& y, const Value& x) {
+  return ChooseByRank(e.c(), op.groups.Sizes(e.world_size()), y, x);
 }
 
 }  // namespace
 
-Values AllReduce::LowerFallback(Emitter& e, const Values& xs) const {
-  Computation& c = e.c();
-  const int64_t world_size = e.world_size();
-  const Value& x = xs[0];
-  const ElementType type = x.shape.type;
-  const ReduceKind kind = reduction.InstructionKind();
-  // all_reduce of a type = that of another which holds its values.
-  if (const auto other = InAnotherType(*this, e, x)) return {*other};
-  if (kind != reduction.kind || reduction.scale != 1.0) {
-    const Value y = AllReduce{{kind}, groups}.LowerFallback(e, {reduction.Before(c, x)}).at(0);
-    return {reduction.After(c, y, groups, world_size)};
-  }
-  // Groups have no order here, and a rank in none is a group of its own.
-  const AllReduce whole{reduction, groups.WithSingles(world_size).Sorted()};
-  const bool other_form = !groups.Covers(world_size) || !groups.Ascending();
-  if (other_form && Takes(whole, e, type)) return Lower(whole, e, {x});
-  if (!groups.Covers(world_size)) {
-    const auto completed = groups.Completed(world_size);
-    const Value y = completed && !e.target().RanksAreThreads() &&
-                            Takes(AllReduce{reduction, *completed}, e, type)
-                        ? Lower(AllReduce{reduction, *completed}, e, {x})[0]
-                        : Lower(whole, e, {x})[0];
-    return {ChooseByRank(c, groups.Sizes(world_size), y, x)};
-  }
-  using Way = Value (*)(const AllReduce&, Emitter&, const Value&);
-  std::vector<Way> ways = {&ByGather};
-  if (groups.Uniform() && Exchanges(e, whole.groups, type)) ways.push_back(&ByScatter);
-  if (!groups.IsWorld() && !e.target().RanksAreThreads() &&
-      Takes(AllReduce{reduction, {}}, e, type)) {
-    ways.push_back(&ByPlaces);
-  }
-  return e.Cheapest(Candidates(groups.IsWorld() ? *this : whole, ways), {x});
+const Ways<AllReduce>& AllReduce::Fallback() {
+  static const Ways<AllReduce> ways = {
+      {
+          // all_reduce of a type = that of another which holds its values.
+          InAnotherType<AllReduce>(),
+          WithScalingAround<AllReduce>(),
+          {"in rank order", &GoesInRankOrder, &InSortedGroups},
+          {"in completed groups", &TakesCompletedGroups<AllReduce>,
+           [](const AllReduce& op, Emitter& e, const Value& x) {
+             return KeepOthers(op, e, LowerInCompletedGroups(op, e, x), x);
+           }},
+          {"with the others alone",
+           [](const AllReduce& op, const Emitter& e, const Value&) {
+             return !op.groups.Covers(e.world_size());
+           },
+           [](const AllReduce& op, Emitter& e, const Value& x) {
+             return KeepOthers(op, e, LowerOne(Sorted(op, e), e, x), x);
+           }},
+      },
+      {
+          {"by all_gather", &Always<AllReduce>, &ByGather},
+          {"by reduce_scatter", &ScatterIsTaken, &ByScatter},
+          {"by places in the world's", &TakesTheWorld<AllReduce>, &ByPlaces},
+      },
+  };
+  return ways;
 }
 
 }  // namespace xla_cc

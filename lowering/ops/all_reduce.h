@@ -1,10 +1,10 @@
 // all_reduce: every rank gets the reduction, element by element, of its group's operands.
 #pragma once
 
-#include "lowering/call.h"
-#include "lowering/emitter.h"
-#include "lowering/groups.h"
-#include "lowering/reduction.h"
+#include "lowering/model/groups.h"
+#include "lowering/model/reduction.h"
+#include "lowering/model/verify.h"
+#include "lowering/rules/ways.h"
 
 namespace xla_cc {
 
@@ -24,7 +24,7 @@ struct AllReduce {
   Status Verify(const Call& call);
   std::vector<hlo::Shape> Results(const Call& call) const { return call.operands; }
   hlo::Values LowerNative(Emitter& e, const hlo::Values& xs) const;
-  hlo::Values LowerFallback(Emitter& e, const hlo::Values& xs) const;
+  static const Ways<AllReduce>& Fallback();
 };
 
 }  // namespace xla_cc

@@ -2,9 +2,13 @@
 
 #include <optional>
 
-#include "lowering/bits.h"
-#include "lowering/decompose.h"
-#include "lowering/lower.h"
+#include "lowering/model/tournament.h"
+#include "lowering/ops/all_gather.h"
+#include "lowering/ops/collective_permute.h"
+#include "lowering/rules/bits.h"
+#include "lowering/rules/by_rank.h"
+#include "lowering/rules/lower_op.h"
+#include "lowering/rules/shared_ways.h"
 
 namespace xla_cc {
 
@@ -74,19 +78,16 @@ namespace {
 
 // The exchange itself: cut and concatenated along `dim`. The rest is local.
 Value Exchange(Emitter& e, const Value& x, int64_t dim, const Groups& groups) {
-  return Lower(AllToAll{dim, dim, {}, groups}, e, {x})[0];
+  return LowerOne(AllToAll{dim, dim, {}, groups}, e, x);
 }
 
 // all_to_all = all_gather ; slice of this rank's block of every member.
 Value ByGather(const AllToAll& op, Emitter& e, const Value& x) {
   Computation& c = e.c();
   const int64_t dim = op.split_dim;
-  std::vector<int64_t> stacked = x.shape.dims;
-  stacked.insert(stacked.begin(), 1);
-  const Value gathered = Lower(AllGather{0, op.groups}, e, {c.Reshape(x, stacked)})[0];
+  const Value gathered = LowerOne(AllGather{0, op.groups}, e, AsBlock(c, x));
   const int64_t size = x.shape.dims[dim] / op.groups.Size(e.world_size());
-  std::vector<int64_t> offsets = op.groups.Positions(e.world_size());
-  for (int64_t& offset : offsets) offset *= size;
+  const std::vector<int64_t> offsets = OffsetsOf(op.groups.Positions(e.world_size()), size);
   return ConcatenateBlocks(c, BlockByRank(c, gathered, dim + 1, size, offsets), 0, dim);
 }
 
@@ -97,19 +98,15 @@ Value ByRounds(const AllToAll& op, Emitter& e, const Value& x) {
   const Groups& groups = op.groups;
   const int64_t world_size = e.world_size();
   const int64_t size = x.shape.dims[dim] / groups.Size(world_size);
-  const auto at = [size](std::vector<int64_t> positions) {
-    for (int64_t& position : positions) position *= size;
-    return positions;
-  };
   Value result = c.Zeros(x.shape);
-  for (const Round& round : Rounds(groups, world_size)) {
-    const std::vector<int64_t> offsets = at(round.partners);
+  for (const PairingRound& round : PairingRounds(groups, world_size)) {
+    const std::vector<int64_t> offsets = OffsetsOf(round.partners, size);
     const Value sent = BlockByRank(c, x, dim, size, offsets);
-    const Value received = Lower(CollectivePermute{round.pairs}, e, {sent})[0];
+    const Value received = LowerOne(CollectivePermute{round.pairs}, e, sent);
     result = WithBlockByRank(c, result, received, dim, offsets);
   }
   // Last, since rounds without a partner wrote zeros here.
-  const std::vector<int64_t> own = at(groups.Positions(world_size));
+  const std::vector<int64_t> own = OffsetsOf(groups.Positions(world_size), size);
   const Value kept = KeepByRank(c, BlockByRank(c, x, dim, size, own), groups.Sizes(world_size));
   return WithBlockByRank(c, result, kept, dim, own);
 }
@@ -160,52 +157,47 @@ Value InTwoStages(const AllToAll& op, Emitter& e, const Value& x) {
   return c.Reshape(Exchange(e, by_column, dim, columns), x.shape.dims);
 }
 
+bool HasGrid(const AllToAll& op, const Emitter& e, const Value& x) {
+  return Grid(e, op.groups, x.shape.type).has_value();
+}
+
 }  // namespace
 
 bool Exchanges(const Emitter& e, const Groups& groups, ElementType type) {
   return Takes(AllToAll{0, 0, {}, groups}, e, type) || Grid(e, groups, type).has_value();
 }
 
-Values AllToAll::LowerFallback(Emitter& e, const Values& xs) const {
-  Computation& c = e.c();
-  const int64_t world_size = e.world_size();
-  const Value& x = xs[0];
-  const ElementType type = x.shape.type;
-  if (split_dim != concat_dim) {
-    const Values exchanged = AllToAll{split_dim, split_dim, {}, groups}.LowerFallback(e, {x});
-    if (exchanged.empty()) return {};
-    return {Rearrange(c, exchanged[0], split_dim, concat_dim, groups.Size(world_size))};
-  }
-  const int64_t dim = split_dim;
-  // all_to_all of a type = that of its bits.
-  if (!Takes(AllToAll{dim, dim, {}, {}}, e, type) &&
-      Takes(AllToAll{dim, dim, {}, {}}, e, BitsType(type))) {
-    return {MapBits(c, x, [&](const Value& bits) { return Exchange(e, bits, dim, groups); })};
-  }
-  // all_to_all in another order = reordering ; all_to_all in rank order ; reordering.
-  const Groups sorted = groups.Sorted();
-  if (groups.Uniform() && !groups.Ascending() && Takes(AllToAll{dim, dim, {}, sorted}, e, type)) {
-    const Value in_order = ReorderBlocks(c, x, dim, ToRankOrder(groups, world_size));
-    return {ReorderBlocks(c, Exchange(e, in_order, dim, sorted), dim,
-                          ToGroupOrder(groups, world_size))};
-  }
-  // all_to_all without some ranks = all_to_all with them in groups of their own ; zeros there.
-  const auto completed = groups.Completed(world_size);
-  if (!e.target().RanksAreThreads() && !groups.Covers(world_size) && completed &&
-      Takes(AllToAll{dim, dim, {}, *completed}, e, type)) {
-    return {KeepByRank(c, Exchange(e, x, dim, *completed), groups.Sizes(world_size))};
-  }
-  using Way = Value (*)(const AllToAll&, Emitter&, const Value&);
-  std::vector<Way> ways = {&ByGather};
-  if (Grid(e, groups, type)) ways.push_back(&InTwoStages);
-  // Ranks on threads meet those of their group only: there a round must have no idle member.
-  const int64_t members = groups.Size(world_size);
-  const bool paired = e.target().RanksAreThreads() && groups.Uniform() &&
-                      groups.Covers(world_size) && members % 2 == 0;
-  if (members <= kMostSteps && (paired || Takes(CollectivePermute{{{0, 0}}}, e, type))) {
-    ways.push_back(&ByRounds);
-  }
-  return e.Cheapest(Candidates(*this, ways), {x});
+const Ways<AllToAll>& AllToAll::Fallback() {
+  static const Ways<AllToAll> ways = {
+      {
+          {"along one dimension",
+           [](const AllToAll& op, const Emitter&, const Value&) {
+             return op.split_dim != op.concat_dim;
+           },
+           [](const AllToAll& op, Emitter& e, const Value& x) {
+             const AllToAll along{op.split_dim, op.split_dim, {}, op.groups};
+             return Rearrange(e.c(), Continue(along, e, x), op.split_dim, op.concat_dim,
+                              op.groups.Size(e.world_size()));
+           }},
+          // all_to_all of a type = that of its bits.
+          OfItsBits<AllToAll>(),
+          // all_to_all in another order = reordering ; all_to_all in rank order ; reordering.
+          InRankOrder<AllToAll, &AllToAll::split_dim, Blocks::kOfBoth>(),
+          // all_to_all without some ranks = all_to_all with them in groups of their own ; zeros
+          // there.
+          InCompletedGroups<AllToAll>(),
+      },
+      {
+          {"by all_gather", &Always<AllToAll>, &ByGather},
+          {"in two stages", &HasGrid, &InTwoStages},
+          {"in rounds",
+           [](const AllToAll& op, const Emitter& e, const Value& x) {
+             return MeetsInRounds(op.groups, e, x.shape.type);
+           },
+           &ByRounds},
+      },
+  };
+  return ways;
 }
 
 }  // namespace xla_cc

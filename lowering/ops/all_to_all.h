@@ -2,9 +2,9 @@
 // to member i, and what arrives is concatenated in group order along `concat_dim`.
 #pragma once
 
-#include "lowering/call.h"
-#include "lowering/emitter.h"
-#include "lowering/groups.h"
+#include "lowering/model/groups.h"
+#include "lowering/model/verify.h"
+#include "lowering/rules/ways.h"
 
 namespace xla_cc {
 
@@ -26,7 +26,7 @@ struct AllToAll {
   Status Verify(const Call& call);
   std::vector<hlo::Shape> Results(const Call& call) const;
   hlo::Values LowerNative(Emitter& e, const hlo::Values& xs) const;
-  hlo::Values LowerFallback(Emitter& e, const hlo::Values& xs) const;
+  static const Ways<AllToAll>& Fallback();
 };
 
 // Whether an exchange over these groups is one instruction of the target, or one in rows and one in

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
-#include "lowering/bits.h"
-#include "lowering/decompose.h"
-#include "lowering/lower.h"
+#include "lowering/errors.h"
+#include "lowering/ops/all_reduce.h"
+#include "lowering/rules/bits.h"
+#include "lowering/rules/by_rank.h"
+#include "lowering/rules/lower_op.h"
 
 namespace xla_cc {
 
@@ -49,18 +51,28 @@ Values CollectiveBroadcast::LowerNative(Emitter& e, const Values& xs) const {
   return {e.CollectiveBroadcast(xs[0], root == 0 ? groups : Groups(rooted))};
 }
 
+namespace {
+
 // collective_broadcast = all_reduce of the root's bits and everybody else's zeros.
-Values CollectiveBroadcast::LowerFallback(Emitter& e, const Values& xs) const {
-  const std::vector<int64_t> positions = groups.Positions(e.world_size());
-  const std::vector<int64_t> sizes = groups.Sizes(e.world_size());
+Value BySum(const CollectiveBroadcast& op, Emitter& e, const Value& x) {
+  const std::vector<int64_t> positions = op.groups.Positions(e.world_size());
+  const std::vector<int64_t> sizes = op.groups.Sizes(e.world_size());
   // A rank in no group keeps what it has.
   std::vector<int64_t> keeps(positions.size());
   for (size_t rank = 0; rank < keeps.size(); ++rank) {
-    keeps[rank] = positions[rank] == root || sizes[rank] == 0;
+    keeps[rank] = positions[rank] == op.root || sizes[rank] == 0;
   }
-  return {MapBits(e.c(), xs[0], [&](const Value& bits) {
-    return Lower(AllReduce{{}, groups}, e, {KeepByRank(e.c(), bits, keeps)})[0];
-  })};
+  return MapBits(e.c(), x, [&](const Value& bits) {
+    return LowerOne(AllReduce{{}, op.groups}, e, KeepByRank(e.c(), bits, keeps));
+  });
+}
+
+}  // namespace
+
+const Ways<CollectiveBroadcast>& CollectiveBroadcast::Fallback() {
+  static const Ways<CollectiveBroadcast> ways = {
+      {{"as a sum", &Always<CollectiveBroadcast>, &BySum}}, {}};
+  return ways;
 }
 
 }  // namespace xla_cc

@@ -1,9 +1,9 @@
 // collective_broadcast: every rank gets the operand of its group's root.
 #pragma once
 
-#include "lowering/call.h"
-#include "lowering/emitter.h"
-#include "lowering/groups.h"
+#include "lowering/model/groups.h"
+#include "lowering/model/verify.h"
+#include "lowering/rules/ways.h"
 
 namespace xla_cc {
 
@@ -23,7 +23,7 @@ struct CollectiveBroadcast {
   Status Verify(const Call& call);
   std::vector<hlo::Shape> Results(const Call& call) const { return call.operands; }
   hlo::Values LowerNative(Emitter& e, const hlo::Values& xs) const;
-  hlo::Values LowerFallback(Emitter& e, const hlo::Values& xs) const;
+  static const Ways<CollectiveBroadcast>& Fallback();
 };
 
 }  // namespace xla_cc

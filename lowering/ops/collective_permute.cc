@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <optional>
 
-#include "lowering/bits.h"
-#include "lowering/decompose.h"
-#include "lowering/lower.h"
+#include "lowering/ops/all_gather.h"
+#include "lowering/ops/all_reduce.h"
+#include "lowering/rules/bits.h"
+#include "lowering/rules/by_rank.h"
+#include "lowering/rules/lower_op.h"
+#include "lowering/rules/shared_ways.h"
 
 namespace xla_cc {
 
@@ -14,30 +17,6 @@ using hlo::ElementType;
 using hlo::Shape;
 using hlo::Value;
 using hlo::Values;
-
-Status ResolvePairs(const std::string& op, int64_t world_size, Pairs* pairs) {
-  std::vector<bool> sources(world_size, false);
-  std::vector<bool> targets(world_size, false);
-  for (const auto& [source, target] : *pairs) {
-    const std::string pair = "(" + std::to_string(source) + ", " + std::to_string(target) + ")";
-    for (int64_t rank : {source, target}) {
-      if (rank < 0 || rank >= world_size) {
-        return Refuse({"P1", op, "pairs", pair,
-                       "a pair of ranks of the world, 0 to " + std::to_string(world_size - 1),
-                       "Name ranks of this world of " + std::to_string(world_size)});
-      }
-    }
-    if (sources[source] || targets[target]) {
-      return Refuse(
-          {"P1", op, "pairs", pair,
-           std::string("the only pair with this ") + (sources[source] ? "source" : "target"),
-           "Use collective_broadcast or all_gather where one rank has several partners"});
-    }
-    sources[source] = targets[target] = true;
-  }
-  std::sort(pairs->begin(), pairs->end());
-  return Status::Ok();
-}
 
 Status CollectivePermute::Verify(const Call& call) {
   XLA_CC_RETURN_IF_ERROR(RequireOperands(kName, call));
@@ -110,9 +89,7 @@ std::optional<Groups> InPairs(const std::vector<int64_t>& partners) {
 // What this rank's partner has: all_gather in pairs ; the other block.
 Value OfPartner(Emitter& e, const Value& x, const Groups& in_pairs) {
   Computation& c = e.c();
-  std::vector<int64_t> stacked = x.shape.dims;
-  stacked.insert(stacked.begin(), 1);
-  const Value both = Lower(AllGather{0, in_pairs}, e, {c.Reshape(x, stacked)})[0];
+  const Value both = LowerOne(AllGather{0, in_pairs}, e, AsBlock(c, x));
   std::vector<int64_t> other = in_pairs.Positions(e.world_size());
   for (int64_t& position : other) position = 1 - position;
   return c.Reshape(BlockByRank(c, both, 0, 1, other), x.shape.dims);
@@ -126,13 +103,14 @@ Value OfPartnerBySum(Emitter& e, const Value& x, const std::vector<int64_t>& par
     if (partners[rank] == rank) groups.push_back({rank});
   }
   return MapBits(e.c(), x, [&](const Value& bits) {
-    const Value sum = Lower(AllReduce{{}, Groups(groups)}, e, {bits})[0];
+    const Value sum = LowerOne(AllReduce{{}, Groups(groups)}, e, bits);
     return e.c().Binary("subtract", sum, bits);
   });
 }
 
 // collective_permute = up to three rounds of exchanges between pairs ; the value that is meant.
-Value ByPairs(Emitter& e, const Value& x, const Pairs& pairs) {
+Value ByPairs(const CollectivePermute& op, Emitter& e, const Value& x) {
+  const Pairs& pairs = op.pairs;
   Computation& c = e.c();
   const int64_t world_size = e.world_size();
   std::vector<int64_t> keeps(world_size, 0);
@@ -156,43 +134,51 @@ Value ByPairs(Emitter& e, const Value& x, const Pairs& pairs) {
   return result;
 }
 
+bool PairsAreTaken(const CollectivePermute&, const Emitter& e, const Value& x) {
+  if (e.world_size() == 1) return true;  // a pair of the rank with itself, or none
+  const auto in_pairs = InPairs(Partners({}, e.world_size()));
+  if (in_pairs && Takes(AllGather{0, *in_pairs}, e, x.shape.type)) return true;
+  // The form that OfPartnerBySum needs.
+  const Groups unequal =
+      Groups(std::vector<std::vector<int64_t>>{{0, 1}}).WithSingles(e.world_size());
+  return Takes(AllReduce{{}, unequal}, e, ElementType::kU32);
+}
+
 // collective_permute = all_gather ; slice of the source's block, or zeros.
-Value ByGather(Emitter& e, const Value& x, const Pairs& pairs) {
+Value ByGather(const CollectivePermute& op, Emitter& e, const Value& x) {
   Computation& c = e.c();
   std::vector<int64_t> sources(e.world_size(), 0);
   std::vector<int64_t> receives(e.world_size(), 0);
-  for (const auto& [source, target] : pairs) {
+  for (const auto& [source, target] : op.pairs) {
     sources[target] = source;
     receives[target] = 1;
   }
-  std::vector<int64_t> stacked = x.shape.dims;
-  stacked.insert(stacked.begin(), 1);
-  const Value gathered = Lower(AllGather{}, e, {c.Reshape(x, stacked)})[0];
+  const Value gathered = LowerOne(AllGather{}, e, AsBlock(c, x));
   const Value received = c.Reshape(BlockByRank(c, gathered, 0, 1, sources), x.shape.dims);
   return KeepByRank(c, received, receives);
 }
 
 }  // namespace
 
-Values CollectivePermute::LowerFallback(Emitter& e, const Values& xs) const {
-  Computation& c = e.c();
-  const Value& x = xs[0];
-  const ElementType type = x.shape.type;
-  // collective_permute of a type = that of its bits.
-  if (!Takes(*this, e, type) && Takes(*this, e, BitsType(type))) {
-    return {MapBits(c, x, [&](const Value& bits) { return Lower(*this, e, {bits})[0]; })};
-  }
-  if (e.world_size() == 1)
-    return {ByPairs(e, x, pairs)};  // a pair of the rank with itself, or none
-  const auto in_pairs = InPairs(Partners({}, e.world_size()));
-  // The form that OfPartnerBySum needs.
-  const Groups unequal =
-      Groups(std::vector<std::vector<int64_t>>{{0, 1}}).WithSingles(e.world_size());
-  if ((in_pairs && Takes(AllGather{0, *in_pairs}, e, type)) ||
-      Takes(AllReduce{{}, unequal}, e, ElementType::kU32)) {
-    return {ByPairs(e, x, pairs)};
-  }
-  return {ByGather(e, x, pairs)};
+bool MeetsInRounds(const Groups& groups, const Emitter& e, ElementType type) {
+  const int64_t members = groups.Size(e.world_size());
+  // Ranks on threads meet those of their group only: there a round must have no idle member.
+  const bool paired = e.target().RanksAreThreads() && groups.Uniform() &&
+                      groups.Covers(e.world_size()) && members % 2 == 0;
+  return members <= kMostSteps && (paired || Takes(CollectivePermute{{{0, 0}}}, e, type));
+}
+
+const Ways<CollectivePermute>& CollectivePermute::Fallback() {
+  static const Ways<CollectivePermute> ways = {
+      {
+          // collective_permute of a type = that of its bits.
+          OfItsBits<CollectivePermute>(),
+          {"in pairs", &PairsAreTaken, &ByPairs},
+          {"by all_gather", &Always<CollectivePermute>, &ByGather},
+      },
+      {},
+  };
+  return ways;
 }
 
 }  // namespace xla_cc

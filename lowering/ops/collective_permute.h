@@ -2,13 +2,10 @@
 // target gets zeros.
 #pragma once
 
-#include "lowering/call.h"
-#include "lowering/emitter.h"
+#include "lowering/model/verify.h"
+#include "lowering/rules/ways.h"
 
 namespace xla_cc {
-
-// (P1) ids in range, no source and no target twice. Sorts the pairs: their order means nothing.
-Status ResolvePairs(const std::string& op, int64_t world_size, Pairs* pairs);
 
 struct CollectivePermute {
   static constexpr const char* kName = "collective_permute";
@@ -22,7 +19,10 @@ struct CollectivePermute {
   Status Verify(const Call& call);
   std::vector<hlo::Shape> Results(const Call& call) const { return call.operands; }
   hlo::Values LowerNative(Emitter& e, const hlo::Values& xs) const;
-  hlo::Values LowerFallback(Emitter& e, const hlo::Values& xs) const;
+  static const Ways<CollectivePermute>& Fallback();
 };
+
+// Whether the members of each group can meet all others in rounds of exchanges between two.
+bool MeetsInRounds(const Groups& groups, const Emitter& e, hlo::ElementType type);
 
 }  // namespace xla_cc

@@ -2,10 +2,10 @@
 // `dim`: the i-th of the group the i-th block.
 #pragma once
 
-#include "lowering/call.h"
-#include "lowering/emitter.h"
-#include "lowering/groups.h"
-#include "lowering/reduction.h"
+#include "lowering/model/groups.h"
+#include "lowering/model/reduction.h"
+#include "lowering/model/verify.h"
+#include "lowering/rules/ways.h"
 
 namespace xla_cc {
 
@@ -29,7 +29,7 @@ struct ReduceScatter {
   Status Verify(const Call& call);
   std::vector<hlo::Shape> Results(const Call& call) const;
   hlo::Values LowerNative(Emitter& e, const hlo::Values& xs) const;
-  hlo::Values LowerFallback(Emitter& e, const hlo::Values& xs) const;
+  static const Ways<ReduceScatter>& Fallback();
 };
 
 }  // namespace xla_cc

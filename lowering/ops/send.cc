@@ -1,9 +1,10 @@
 #include "lowering/ops/send.h"
 
-#include "lowering/ops/collective_permute.h"
+#include "lowering/errors.h"
 
 namespace xla_cc {
 
+using hlo::Value;
 using hlo::Values;
 
 Status ResolveChannel(const std::string& op, int64_t world_size, int64_t channel, Pairs* pairs) {
@@ -28,7 +29,13 @@ Values Send::LowerNative(Emitter& e, const Values& xs) const {
   return xs;
 }
 
-// send = nothing yet: the matching recv takes the operand, and is the whole transfer.
-Values Send::LowerFallback(Emitter&, const Values& xs) const { return xs; }
+const Ways<Send>& Send::Fallback() {
+  static const Ways<Send> ways = {
+      {{"left to its recv", &Always<Send>,
+        // send = nothing yet: the matching recv takes the operand, and is the whole transfer.
+        [](const Send&, Emitter&, const Value& x) { return x; }}},
+      {}};
+  return ways;
+}
 
 }  // namespace xla_cc

@@ -2,8 +2,8 @@
 // rank. The result is the operand.
 #pragma once
 
-#include "lowering/call.h"
-#include "lowering/emitter.h"
+#include "lowering/model/verify.h"
+#include "lowering/rules/ways.h"
 
 namespace xla_cc {
 
@@ -24,7 +24,7 @@ struct Send {
   Status Verify(const Call& call);
   std::vector<hlo::Shape> Results(const Call& call) const { return call.operands; }
   hlo::Values LowerNative(Emitter& e, const hlo::Values& xs) const;
-  hlo::Values LowerFallback(Emitter& e, const hlo::Values& xs) const;
+  static const Ways<Send>& Fallback();
 };
 
 }  // namespace xla_cc

@@ -1,8 +1,12 @@
 #include "lowering/ops/uneven_all_gather.h"
 
-#include "lowering/bits.h"
-#include "lowering/lower.h"
-#include "lowering/runs.h"
+#include "lowering/ops/all_gather.h"
+#include "lowering/ops/all_reduce.h"
+#include "lowering/ops/collective_broadcast.h"
+#include "lowering/rules/bits.h"
+#include "lowering/rules/by_rank.h"
+#include "lowering/rules/lower_op.h"
+#include "lowering/rules/uneven_rows.h"
 
 namespace xla_cc {
 
@@ -31,7 +35,7 @@ namespace {
 // What each member gave, without what fills it up; `starts` says where each begins.
 Value Compact(const UnevenAllGather& op, Emitter& e, const Value& x, const Rows& starts) {
   const Rows given = InGroups(op.sizes, op.groups, e.world_size());
-  return TakeRuns(e.c(), x, starts, given, Largest(Sums(given)));
+  return PackRows(e.c(), x, starts, given, Largest(Sums(given)));
 }
 
 Value CompactEvenBlocks(const UnevenAllGather& op, Emitter& e, const Value& gathered) {
@@ -41,7 +45,7 @@ Value CompactEvenBlocks(const UnevenAllGather& op, Emitter& e, const Value& gath
 
 // uneven_all_gather = all_gather of as many rows as the largest ; what counts of each.
 Value ByPadding(const UnevenAllGather& op, Emitter& e, const Value& x) {
-  return CompactEvenBlocks(op, e, Lower(AllGather{0, op.groups}, e, {x})[0]);
+  return CompactEvenBlocks(op, e, LowerOne(AllGather{0, op.groups}, e, x));
 }
 
 // uneven_all_gather = sum of every rank's rows, with zero bits around them at their place.
@@ -56,11 +60,11 @@ Value BySum(const UnevenAllGather& op, Emitter& e, const Value& x) {
   return MapBits(e.c(), x, [&](const Value& bits) {
     Computation& c = e.c();
     const int64_t rows = Largest(Sums(given));
-    const Value own = KeepRows(c, bits, op.sizes);
+    const Value own = KeepFirstRows(c, bits, op.sizes);
     // Room behind the last, for what fills up an operand.
     const Value place = c.Zeros(WithRows(bits.shape, rows + bits.shape.dims[0]));
     const Value placed = WithRows(c, WithBlockByRank(c, place, own, 0, own_starts), rows);
-    return Lower(AllReduce{{}, op.groups.WithSingles(world_size)}, e, {placed})[0];
+    return LowerOne(AllReduce{{}, op.groups.WithSingles(world_size)}, e, placed);
   });
 }
 
@@ -75,10 +79,17 @@ Value ByBroadcasts(const UnevenAllGather& op, Emitter& e, const Value& x) {
     starts.push_back(rows);
     if (most[i] == 0) continue;
     const CollectiveBroadcast from{static_cast<int64_t>(i), op.groups};
-    parts.push_back(Lower(from, e, {c.Slice(x, 0, 0, most[i])})[0]);
+    parts.push_back(LowerOne(from, e, c.Slice(x, 0, 0, most[i])));
     rows += most[i];
   }
   return Compact(op, e, JoinRows(c, parts), Rows(e.world_size(), starts));
+}
+
+// An instruction of its own; else it is a sum for each member, and one sum is better. Every group
+// has a root for each.
+bool BroadcastIsTaken(const UnevenAllGather& op, const Emitter& e, const Value& x) {
+  return op.groups.Uniform() && op.groups.Size(e.world_size()) <= kMostSteps &&
+         Takes(CollectiveBroadcast{0, op.groups}, e, x.shape.type);
 }
 
 }  // namespace
@@ -87,20 +98,21 @@ Values UnevenAllGather::LowerNative(Emitter& e, const Values& xs) const {
   return {CompactEvenBlocks(*this, e, e.AllGather({xs[0]}, 0, groups)[0])};
 }
 
-Values UnevenAllGather::LowerFallback(Emitter& e, const Values& xs) const {
-  const int64_t world_size = e.world_size();
-  using Way = Value (*)(const UnevenAllGather&, Emitter&, const Value&);
-  std::vector<Way> ways = {&ByPadding};
-  if (Takes(AllReduce{{}, groups.WithSingles(world_size)}, e, ElementType::kU32)) {
-    ways.push_back(&BySum);
-  }
-  // An instruction of its own; else it is a sum for each member, and one sum is better. Every group
-  // has a root for each.
-  if (groups.Uniform() && groups.Size(world_size) <= kMostSteps &&
-      Takes(CollectiveBroadcast{0, groups}, e, xs[0].shape.type)) {
-    ways.push_back(&ByBroadcasts);
-  }
-  return e.Cheapest(Candidates(*this, ways), xs);
+const Ways<UnevenAllGather>& UnevenAllGather::Fallback() {
+  static const Ways<UnevenAllGather> ways = {
+      {},
+      {
+          {"by all_gather", &Always<UnevenAllGather>, &ByPadding},
+          {"as a sum",
+           [](const UnevenAllGather& op, const Emitter& e, const Value&) {
+             const Groups groups = op.groups.WithSingles(e.world_size());
+             return Takes(AllReduce{{}, groups}, e, ElementType::kU32);
+           },
+           &BySum},
+          {"by broadcasts", &BroadcastIsTaken, &ByBroadcasts},
+      },
+  };
+  return ways;
 }
 
 }  // namespace xla_cc

@@ -2,8 +2,13 @@
 
 #include <algorithm>
 
-#include "lowering/lower.h"
-#include "lowering/runs.h"
+#include "lowering/model/tournament.h"
+#include "lowering/ops/all_to_all.h"
+#include "lowering/ops/collective_permute.h"
+#include "lowering/ops/uneven_all_gather.h"
+#include "lowering/rules/by_rank.h"
+#include "lowering/rules/lower_op.h"
+#include "lowering/rules/uneven_rows.h"
 
 namespace xla_cc {
 
@@ -45,10 +50,10 @@ Sent Counted(const UnevenAllToAll& op, Emitter& e) {
 Value ByPadding(const UnevenAllToAll& op, Emitter& e, const Value& x) {
   const Sent rows = Counted(op, e);
   const int64_t largest = Largest(op.sizes);
-  const Value blocks = TakeBlocksAt(e.c(), x, Starts(rows.sent), largest);
-  const Value exchanged = Lower(AllToAll{0, 0, {}, op.groups}, e, {blocks})[0];
+  const Value blocks = TakeEvenBlocks(e.c(), x, Starts(rows.sent), largest);
+  const Value exchanged = LowerOne(AllToAll{0, 0, {}, op.groups}, e, blocks);
   const Rows starts = EvenStarts(e.world_size(), op.groups.Size(e.world_size()), largest);
-  return TakeRuns(e.c(), exchanged, starts, rows.received, rows.rows);
+  return PackRows(e.c(), exchanged, starts, rows.received, rows.rows);
 }
 
 // uneven_all_to_all = uneven_all_gather ; what each member means for this rank.
@@ -56,7 +61,7 @@ Value ByGather(const UnevenAllToAll& op, Emitter& e, const Value& x) {
   const int64_t world_size = e.world_size();
   const Sent rows = Counted(op, e);
   const Sizes sums = Sums(op.sizes);
-  const Value gathered = Lower(UnevenAllGather{sums, op.groups}, e, {x})[0];
+  const Value gathered = LowerOne(UnevenAllGather{sums, op.groups}, e, x);
   Rows starts = Starts(InGroups(sums, op.groups, world_size));
   const Rows inside = Starts(rows.sent);
   const std::vector<int64_t> positions = op.groups.Positions(world_size);
@@ -67,7 +72,7 @@ Value ByGather(const UnevenAllToAll& op, Emitter& e, const Value& x) {
       }
     }
   }
-  return TakeRuns(e.c(), gathered, starts, rows.received, rows.rows);
+  return PackRows(e.c(), gathered, starts, rows.received, rows.rows);
 }
 
 // uneven_all_to_all = a round of exchanges with each other member, of as many rows as the most that
@@ -94,13 +99,14 @@ Value ByRounds(const UnevenAllToAll& op, Emitter& e, const Value& x) {
       }
     }
     if (most == 0) return;
-    const Value sent = TakeBlocksAt(c, x, start, most);
-    parts.push_back(pairs == nullptr ? sent : Lower(CollectivePermute{*pairs}, e, {sent})[0]);
+    const Value sent = TakeEvenBlocks(c, x, start, most);
+    parts.push_back(pairs == nullptr ? sent : LowerOne(CollectivePermute{*pairs}, e, sent));
     end += most;
   };
   take(positions, nullptr);
-  for (const Round& round : Rounds(op.groups, world_size)) take(round.partners, &round.pairs);
-  return TakeRuns(c, JoinRows(c, parts), starts, rows.received, rows.rows);
+  for (const PairingRound& round : PairingRounds(op.groups, world_size))
+    take(round.partners, &round.pairs);
+  return PackRows(c, JoinRows(c, parts), starts, rows.received, rows.rows);
 }
 
 // The exchange as one instruction of groups that may be larger than the op's: there rows are sent
@@ -166,23 +172,29 @@ Values UnevenAllToAll::LowerNative(Emitter& e, const Values& xs) const {
   return {Ragged(*this, e, xs[0], groups)};
 }
 
-Values UnevenAllToAll::LowerFallback(Emitter& e, const Values& xs) const {
-  const int64_t world_size = e.world_size();
-  const int64_t members = groups.Size(world_size);
-  using Way = Value (*)(const UnevenAllToAll&, Emitter&, const Value&);
-  std::vector<Way> ways = {&ByPadding};
-  if (xs[0].shape.dims[0] <= INT32_MAX / members) ways.push_back(&ByGather);
-  if (!groups.IsWorld() && Takes(UnevenAllToAll{{}, {}}, e, xs[0].shape.type)) {
-    ways.insert(ways.begin(), &OverTheWorld);
-  }
-  // Ranks on threads meet those of their group only: there a round must have no idle member.
-  const bool paired = e.target().RanksAreThreads() && groups.Uniform() &&
-                      groups.Covers(world_size) && members % 2 == 0;
-  if (members <= kMostSteps &&
-      (paired || Takes(CollectivePermute{{{0, 0}}}, e, xs[0].shape.type))) {
-    ways.push_back(&ByRounds);
-  }
-  return e.Cheapest(Candidates(*this, ways), xs);
+const Ways<UnevenAllToAll>& UnevenAllToAll::Fallback() {
+  static const Ways<UnevenAllToAll> ways = {
+      {},
+      {
+          {"of the world",
+           [](const UnevenAllToAll& op, const Emitter& e, const Value& x) {
+             return !op.groups.IsWorld() && Takes(UnevenAllToAll{{}, {}}, e, x.shape.type);
+           },
+           &OverTheWorld},
+          {"by all_to_all", &Always<UnevenAllToAll>, &ByPadding},
+          {"by uneven_all_gather",
+           [](const UnevenAllToAll& op, const Emitter& e, const Value& x) {
+             return x.shape.dims[0] <= INT32_MAX / op.groups.Size(e.world_size());
+           },
+           &ByGather},
+          {"in rounds",
+           [](const UnevenAllToAll& op, const Emitter& e, const Value& x) {
+             return MeetsInRounds(op.groups, e, x.shape.type);
+           },
+           &ByRounds},
+      },
+  };
+  return ways;
 }
 
 }  // namespace xla_cc

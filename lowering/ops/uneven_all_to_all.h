@@ -5,8 +5,8 @@
 // An operand's rows are in the order of their receivers. Behind the rows of a result are zeros.
 #pragma once
 
-#include "lowering/emitter.h"
-#include "lowering/sizes.h"
+#include "lowering/model/sizes.h"
+#include "lowering/rules/ways.h"
 
 namespace xla_cc {
 
@@ -24,7 +24,7 @@ struct UnevenAllToAll {
   Status Verify(const Call& call);
   std::vector<hlo::Shape> Results(const Call& call) const;
   hlo::Values LowerNative(Emitter& e, const hlo::Values& xs) const;
-  hlo::Values LowerFallback(Emitter& e, const hlo::Values& xs) const;
+  static const Ways<UnevenAllToAll>& Fallback();
 };
 
 }  // namespace xla_cc

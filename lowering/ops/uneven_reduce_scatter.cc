@@ -1,7 +1,10 @@
 #include "lowering/ops/uneven_reduce_scatter.h"
 
-#include "lowering/lower.h"
-#include "lowering/runs.h"
+#include "lowering/ops/all_reduce.h"
+#include "lowering/ops/reduce_scatter.h"
+#include "lowering/rules/lower_op.h"
+#include "lowering/rules/reducing.h"
+#include "lowering/rules/uneven_rows.h"
 
 namespace xla_cc {
 
@@ -33,13 +36,13 @@ namespace {
 // A block for each member, of as many rows as the largest has.
 Value EvenBlocks(const UnevenReduceScatter& op, Emitter& e, const Value& x) {
   const Rows taken = InGroups(op.sizes, op.groups, e.world_size());
-  return TakeBlocksAt(e.c(), x, Starts(taken), Largest(op.sizes));
+  return TakeEvenBlocks(e.c(), x, Starts(taken), Largest(op.sizes));
 }
 
 // uneven_reduce_scatter = reduce_scatter of blocks as long as the largest ; what counts of the own.
 Value ByPadding(const UnevenReduceScatter& op, Emitter& e, const Value& x) {
   const ReduceScatter even{op.reduction, 0, {}, op.groups};
-  return KeepRows(e.c(), Lower(even, e, {EvenBlocks(op, e, x)})[0], op.sizes);
+  return KeepFirstRows(e.c(), LowerOne(even, e, EvenBlocks(op, e, x)), op.sizes);
 }
 
 // uneven_reduce_scatter = all_reduce ; this rank's rows.
@@ -52,23 +55,28 @@ Value ByAllReduce(const UnevenReduceScatter& op, Emitter& e, const Value& x) {
     own_start.push_back({starts[rank][positions[rank]]});
     own_size.push_back({op.sizes[rank]});
   }
-  const Value reduced = Lower(AllReduce{op.reduction, op.groups}, e, {x})[0];
-  return TakeRuns(e.c(), reduced, own_start, own_size, Largest(op.sizes));
+  const Value reduced = LowerOne(AllReduce{op.reduction, op.groups}, e, x);
+  return PackRows(e.c(), reduced, own_start, own_size, Largest(op.sizes));
 }
 
 }  // namespace
 
 Values UnevenReduceScatter::LowerNative(Emitter& e, const Values& xs) const {
   Computation& c = e.c();
-  const Value blocks = reduction.Before(c, EvenBlocks(*this, e, xs[0]));
+  const Value blocks = BeforeReducing(reduction, c, EvenBlocks(*this, e, xs[0]));
   const Value y = e.ReduceScatter({blocks}, reduction.InstructionKind(), 0, groups)[0];
-  return {KeepRows(c, reduction.After(c, y, groups, e.world_size()), sizes)};
+  return {KeepFirstRows(c, AfterReducing(reduction, c, y, groups, e.world_size()), sizes)};
 }
 
-Values UnevenReduceScatter::LowerFallback(Emitter& e, const Values& xs) const {
-  using Way = Value (*)(const UnevenReduceScatter&, Emitter&, const Value&);
-  const std::vector<Way> ways = {&ByPadding, &ByAllReduce};
-  return e.Cheapest(Candidates(*this, ways), xs);
+const Ways<UnevenReduceScatter>& UnevenReduceScatter::Fallback() {
+  static const Ways<UnevenReduceScatter> ways = {
+      {},
+      {
+          {"by reduce_scatter", &Always<UnevenReduceScatter>, &ByPadding},
+          {"by all_reduce", &Always<UnevenReduceScatter>, &ByAllReduce},
+      },
+  };
+  return ways;
 }
 
 }  // namespace xla_cc

@@ -5,9 +5,9 @@
 // Behind the rows of a result are zeros; what is behind those of an operand has no influence.
 #pragma once
 
-#include "lowering/emitter.h"
-#include "lowering/reduction.h"
-#include "lowering/sizes.h"
+#include "lowering/model/reduction.h"
+#include "lowering/model/sizes.h"
+#include "lowering/rules/ways.h"
 
 namespace xla_cc {
 
@@ -29,7 +29,7 @@ struct UnevenReduceScatter {
   Status Verify(const Call& call);
   std::vector<hlo::Shape> Results(const Call& call) const;
   hlo::Values LowerNative(Emitter& e, const hlo::Values& xs) const;
-  hlo::Values LowerFallback(Emitter& e, const hlo::Values& xs) const;
+  static const Ways<UnevenReduceScatter>& Fallback();
 };
 
 }  // namespace xla_cc

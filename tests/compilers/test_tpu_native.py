@@ -51,7 +51,7 @@ FORMS = {
         f"xm.collective_permute([x, y], {RING})",
         ["collective-permute"] * 2,
     ),
-    # Fallbacks of lowering/capability.cc.
+    # Fallbacks of lowering/capability/.
     "collective_broadcast": ("_C.collective_broadcast(x, 3, None)", ["all-reduce"]),
     "send and recv": ("through(x)", ["collective-permute"]),
 }

@@ -1,4 +1,4 @@
-"""Collectives along dimensions of which a TPU's blocks are no whole tiles: lowering/front.h."""
+"""Collectives along dimensions where a TPU has no whole tiles: lowering/rules/tpu_tiles.h."""
 
 import pytest
 import torch

@@ -30,7 +30,7 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 class Instructions : public testing::TestWithParam<Case> {};
 
 TEST_P(Instructions, Fields) {
-  Module module({"test.op", "the name", "file.py", 12});
+  Module module;
   Computation entry = module.Begin("entry");
   const Value p = entry.Parameter(F32({4, 8}));
   const Value made = GetParam().make(entry, p);
@@ -38,8 +38,9 @@ TEST_P(Instructions, Fields) {
   module.Finish(entry);
   EXPECT_EQ(made.shape, GetParam().shape);
 
-  const ReadInstruction last =
-      ReadModule(module.Serialize()).computations.back().instructions.back();
+  const ReadInstruction last = ReadModule(module.Serialize({"test.op", "the name", "file.py", 12}))
+                                   .computations.back()
+                                   .instructions.back();
   EXPECT_EQ(last.id, made.id);
   EXPECT_EQ(last.opcode, GetParam().opcode);
   EXPECT_EQ(last.proto.Bytes(3), GetParam().shape.ToProto().Serialize());
@@ -92,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(
                          0,
                          {}},
                     Case{"Real",
-                         [](auto& c, auto& p) { return c.Part("real", c.Complex(p, p)); },
+                         [](auto& c, auto& p) { return c.ComplexPart("real", c.Complex(p, p)); },
                          "real",
                          F32({4, 8}),
                          1,
@@ -159,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // What changes nothing makes no instruction.
 TEST(Builder, NothingToDo) {
-  Module module({"test.op", "", "", 0});
+  Module module;
   Computation c = module.Begin("entry");
   const Value p = c.Parameter(F32({4, 8}));
   EXPECT_EQ(c.Convert(p, ElementType::kF32).id, p.id);
@@ -168,7 +169,7 @@ TEST(Builder, NothingToDo) {
 }
 
 TEST(Builder, Reduce) {
-  Module module({"test.op", "", "", 0});
+  Module module;
   Computation c = module.Begin("entry");
   const Value p = c.Parameter(F32({4, 8}));
   const Callee add = module.Reducer("add", ElementType::kF32);
@@ -176,7 +177,7 @@ TEST(Builder, Reduce) {
   c.Return({sum});
   module.Finish(c);
   EXPECT_EQ(sum.shape, F32({8}));
-  const ReadModule read(module.Serialize());
+  const ReadModule read(module.Serialize({}));
   const ReadInstruction& reduce = read.computations.back().instructions.back();
   EXPECT_EQ(reduce.proto.Packed(kDimensions), Dims({0}));
   EXPECT_EQ(reduce.proto.Packed(kCalled), Dims({add.id}));
@@ -189,13 +190,13 @@ TEST(Builder, Scalars) {
   const std::string f32("\x00\x00\x40\x40", 4);
   const std::string f64("\x00\x00\x00\x00\x00\x00\x08\x40", 8);
   for (const ElementType type : kAllTypes) {
-    Module module({"test.op", "", "", 0});
+    Module module;
     Computation c = module.Begin("entry");
     const Value three = c.Scalar(type, 3);
     EXPECT_EQ(three.shape, (Shape{type, {}}));
     c.Return({three});
     module.Finish(c);
-    const std::vector<ReadInstruction> made = ReadModule(module.Serialize()).Instructions();
+    const std::vector<ReadInstruction> made = ReadModule(module.Serialize({})).Instructions();
     const WireReader literal = made[0].proto.Sub(8);
     const bool whole = IsIntegral(type) || type == ElementType::kPred;
     const bool wide = type == ElementType::kF64 || type == ElementType::kC128;
@@ -210,13 +211,13 @@ TEST(Builder, Scalars) {
 }
 
 TEST(Builder, Tables) {
-  Module module({"test.op", "", "", 0});
+  Module module;
   Computation c = module.Begin("entry");
   const Value table = c.Table({0, 300, -1});
   EXPECT_EQ(table.shape, S32({3}));
   c.Return({table});
   module.Finish(c);
-  const WireReader literal = ReadModule(module.Serialize()).Instructions()[0].proto.Sub(8);
+  const WireReader literal = ReadModule(module.Serialize({})).Instructions()[0].proto.Sub(8);
   EXPECT_EQ(literal.Packed(4), Dims({0, 300, -1}));
   EXPECT_EQ(literal.Bytes(1), S32({3}).ToProto().Serialize());
 }
@@ -224,7 +225,7 @@ TEST(Builder, Tables) {
 // One value is the root itself, wherever it stands; several are a tuple. Tokens and tuples are
 // shapes without dimensions.
 TEST(Builder, Returns) {
-  Module module({"test.op", "", "", 0});
+  Module module;
   Computation c = module.Begin("entry");
   const Value p = c.Parameter(F32({4}));
   const Value q = c.Parameter(S32({8}));
@@ -232,11 +233,11 @@ TEST(Builder, Returns) {
   Computation one = c;
   one.Return({p});
   EXPECT_EQ(module.Finish(one).name.substr(0, 6), "entry.");
-  EXPECT_EQ(ReadModule(module.Serialize()).computations[0].root_id, p.id);
+  EXPECT_EQ(ReadModule(module.Serialize({})).computations[0].root_id, p.id);
 
   c.Return({q, p});
   module.Finish(c);
-  const ReadComputation both = ReadModule(module.Serialize()).computations[1];
+  const ReadComputation both = ReadModule(module.Serialize({})).computations[1];
   const ReadInstruction& tuple = both.instructions.back();
   EXPECT_EQ(both.root_id, tuple.id);
   EXPECT_EQ(tuple.operands, Dims({q.id, p.id}));

@@ -1,7 +1,7 @@
 // How the capability table is asked. What stands in it was measured, and is held against the
 // compilers by tests/compilers/test_capabilities.py; here are only cells that no new measurement is
 // likely to change.
-#include "lowering/capability.h"
+#include "lowering/capability/capability.h"
 
 #include "tests/lowering/testing.h"
 

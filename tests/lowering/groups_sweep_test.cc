@@ -3,7 +3,7 @@
 #include <numeric>
 #include <random>
 
-#include "lowering/groups.h"
+#include "lowering/model/groups.h"
 #include "tests/lowering/testing.h"
 #include "tests/lowering/wire_reader.h"
 

@@ -1,5 +1,5 @@
 // Replica groups, by example. groups_sweep_test.cc has the random ones.
-#include "lowering/groups.h"
+#include "lowering/model/groups.h"
 
 #include <set>
 

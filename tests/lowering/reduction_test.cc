@@ -1,5 +1,5 @@
 // The reduce kinds: names, instructions, and which types have which kind.
-#include "lowering/reduction.h"
+#include "lowering/model/reduction.h"
 
 #include <cmath>
 

@@ -16,8 +16,8 @@ using Lists = std::vector<std::vector<int64_t>>;
 using Dims = std::vector<int64_t>;
 
 inline const std::vector<hlo::ElementType> kAllTypes = {
-#define TYPE(enumerator, number, name, bits, type_class) hlo::ElementType::enumerator,
-    XLA_CC_ELEMENT_TYPES(TYPE)
+#define TYPE(enumerator, number, name, bits, type_class, torch) hlo::ElementType::enumerator,
+#include "lowering/hlo/element_types.def"
 #undef TYPE
 };
 

@@ -23,7 +23,7 @@ std::string Hex(const std::string& bytes) {
 
 struct Case {
   const char* name;
-  Message message;
+  WireMessage message;
   const char* hex;
 };
 
@@ -34,58 +34,59 @@ class Wire : public testing::TestWithParam<Case> {};
 TEST_P(Wire, Bytes) { EXPECT_EQ(Hex(GetParam().message.Serialize()), GetParam().hex); }
 
 INSTANTIATE_TEST_SUITE_P(
-    Message, Wire,
+    WireMessage, Wire,
     testing::Values(
-        Case{"Nothing", Message(), ""},
+        Case{"Nothing", WireMessage(), ""},
         // A number: tag = field * 8, then seven bits a byte, the lowest first.
-        Case{"One", Message().Int(1, 1), "08 01"},  //
-        Case{"LargestOfOneByte", Message().Int(1, 127), "08 7f"},
-        Case{"SmallestOfTwoBytes", Message().Int(1, 128), "08 80 01"},
-        Case{"TwoBytes", Message().Int(1, 150), "08 96 01"},
-        Case{"Int32Max", Message().Int(1, INT32_MAX), "08 ff ff ff ff 07"},
-        Case{"Int64Max", Message().Int(1, INT64_MAX), "08 ff ff ff ff ff ff ff ff 7f"},
-        Case{"ZeroIsLeftOut", Message().Int(1, 0), ""},
-        Case{"LastNumberCounts", Message().Int(1, 5).Int(1, 6), "08 06"},
+        Case{"One", WireMessage().Int(1, 1), "08 01"},  //
+        Case{"LargestOfOneByte", WireMessage().Int(1, 127), "08 7f"},
+        Case{"SmallestOfTwoBytes", WireMessage().Int(1, 128), "08 80 01"},
+        Case{"TwoBytes", WireMessage().Int(1, 150), "08 96 01"},
+        Case{"Int32Max", WireMessage().Int(1, INT32_MAX), "08 ff ff ff ff 07"},
+        Case{"Int64Max", WireMessage().Int(1, INT64_MAX), "08 ff ff ff ff ff ff ff ff 7f"},
+        Case{"ZeroIsLeftOut", WireMessage().Int(1, 0), ""},
+        Case{"LastNumberCounts", WireMessage().Int(1, 5).Int(1, 6), "08 06"},
         // Negative numbers are written as 64 bits, whatever the field's width.
-        Case{"MinusOne", Message().Int(1, -1), "08 ff ff ff ff ff ff ff ff ff 01"},
-        Case{"MinusTwo", Message().Int(1, -2), "08 fe ff ff ff ff ff ff ff ff 01"},
-        Case{"Int64Min", Message().Int(1, INT64_MIN), "08 80 80 80 80 80 80 80 80 80 01"},
+        Case{"MinusOne", WireMessage().Int(1, -1), "08 ff ff ff ff ff ff ff ff ff 01"},
+        Case{"MinusTwo", WireMessage().Int(1, -2), "08 fe ff ff ff ff ff ff ff ff 01"},
+        Case{"Int64Min", WireMessage().Int(1, INT64_MIN), "08 80 80 80 80 80 80 80 80 80 01"},
         // Tags of one byte end at field 15.
-        Case{"Field15", Message().Int(15, 1), "78 01"},
-        Case{"Field16", Message().Int(16, 1), "80 01 01"},
-        Case{"Field87", Message().Int(87, 1), "b8 05 01"},
-        Case{"Text", Message().Bytes(2, "testing"), "12 07 74 65 73 74 69 6e 67"},
-        Case{"TextWithZero", Message().Bytes(2, std::string("a\0b", 3)), "12 03 61 00 62"},
-        Case{"EmptyText", Message().Bytes(2, ""), "12 00"},
-        Case{"RepeatedText", Message().Bytes(2, "b").Bytes(2, "a"), "12 01 62 12 01 61"},
-        Case{"Nested", Message().Sub(3, Message().Int(1, 150)), "1a 03 08 96 01"},
-        Case{"NestedTwice", Message().Sub(3, Message().Sub(3, Message().Int(1, 1))),
+        Case{"Field15", WireMessage().Int(15, 1), "78 01"},
+        Case{"Field16", WireMessage().Int(16, 1), "80 01 01"},
+        Case{"Field87", WireMessage().Int(87, 1), "b8 05 01"},
+        Case{"Text", WireMessage().Bytes(2, "testing"), "12 07 74 65 73 74 69 6e 67"},
+        Case{"TextWithZero", WireMessage().Bytes(2, std::string("a\0b", 3)), "12 03 61 00 62"},
+        Case{"EmptyText", WireMessage().Bytes(2, ""), "12 00"},
+        Case{"RepeatedText", WireMessage().Bytes(2, "b").Bytes(2, "a"), "12 01 62 12 01 61"},
+        Case{"Nested", WireMessage().Sub(3, WireMessage().Int(1, 150)), "1a 03 08 96 01"},
+        Case{"NestedTwice", WireMessage().Sub(3, WireMessage().Sub(3, WireMessage().Int(1, 1))),
              "1a 04 1a 02 08 01"},
-        Case{"EmptyMessageIsPresent", Message().Sub(3, Message()), "1a 00"},
-        Case{"RepeatedMessage", Message().Sub(3, Message().Int(1, 1)).Sub(3, Message()),
+        Case{"EmptyMessageIsPresent", WireMessage().Sub(3, WireMessage()), "1a 00"},
+        Case{"RepeatedMessage", WireMessage().Sub(3, WireMessage().Int(1, 1)).Sub(3, WireMessage()),
              "1a 02 08 01 1a 00"},
-        Case{"Packed", Message().Packed(4, {3, 270, 86942}), "22 06 03 8e 02 9e a7 05"},
-        Case{"PackedZeros", Message().Packed(4, {0, 0}), "22 02 00 00"},
-        Case{"PackedNegative", Message().Packed(4, {-1, 1}),
+        Case{"Packed", WireMessage().Packed(4, {3, 270, 86942}), "22 06 03 8e 02 9e a7 05"},
+        Case{"PackedZeros", WireMessage().Packed(4, {0, 0}), "22 02 00 00"},
+        Case{"PackedNegative", WireMessage().Packed(4, {-1, 1}),
              "22 0b ff ff ff ff ff ff ff ff ff 01 01"},
-        Case{"PackedNothing", Message().Packed(4, {}), ""},
-        Case{"PackedFloats", Message().PackedRaw<float>(8, {1.0f, -2.0f}),
+        Case{"PackedNothing", WireMessage().Packed(4, {}), ""},
+        Case{"PackedFloats", WireMessage().PackedRaw<float>(8, {1.0f, -2.0f}),
              "42 08 00 00 80 3f 00 00 00 c0"},
-        Case{"PackedDoubles", Message().PackedRaw<double>(9, {1.0}),
+        Case{"PackedDoubles", WireMessage().PackedRaw<double>(9, {1.0}),
              "4a 08 00 00 00 00 00 00 f0 3f"},
-        Case{"PackedFloatZero", Message().PackedRaw<float>(8, {0.0f}), "42 04 00 00 00 00"},
-        Case{"PackedNoFloats", Message().PackedRaw<float>(8, {}), ""},
+        Case{"PackedFloatZero", WireMessage().PackedRaw<float>(8, {0.0f}), "42 04 00 00 00 00"},
+        Case{"PackedNoFloats", WireMessage().PackedRaw<float>(8, {}), ""},
         // Ascending numbers, whatever the order of the calls.
-        Case{"FieldOrder", Message().Int(35, 2).Bytes(2, "x").Sub(3, Message()).Bytes(1, "y"),
+        Case{"FieldOrder",
+             WireMessage().Int(35, 2).Bytes(2, "x").Sub(3, WireMessage()).Bytes(1, "y"),
              "0a 01 79 12 01 78 1a 00 98 02 02"},
-        Case{"MergeSorts", Message().Int(9, 1).Merge(Message().Int(2, 1)), "10 01 48 01"},
-        Case{"MergeAppends", Message().Bytes(2, "a").Merge(Message().Bytes(2, "b")),
+        Case{"MergeSorts", WireMessage().Int(9, 1).Merge(WireMessage().Int(2, 1)), "10 01 48 01"},
+        Case{"MergeAppends", WireMessage().Bytes(2, "a").Merge(WireMessage().Bytes(2, "b")),
              "12 01 61 12 01 62"}),
     [](const auto& info) { return info.param.name; });
 
 // The length of a field is a varint too.
 TEST(Wire, LongFields) {
-  const std::string bytes = Message().Bytes(2, std::string(300, 'x')).Serialize();
+  const std::string bytes = WireMessage().Bytes(2, std::string(300, 'x')).Serialize();
   EXPECT_EQ(Hex(bytes.substr(0, 4)), "12 ac 02 78");
   EXPECT_EQ(bytes.size(), 303u);
 }
@@ -97,7 +98,7 @@ TEST(Wire, RandomNumbersReadBack) {
     for (int64_t& value : values) value = static_cast<int64_t>(random()) >> (random() % 64);
     const int field = 1 + static_cast<int>(random() % 100);
     const int64_t single = static_cast<int64_t>(random()) >> (random() % 64);
-    const WireReader read(Message().Packed(field, values).Int(field + 1, single).Serialize());
+    const WireReader read(WireMessage().Packed(field, values).Int(field + 1, single).Serialize());
     EXPECT_EQ(read.Packed(field), values);
     EXPECT_EQ(read.Int(field + 1), single);
   }

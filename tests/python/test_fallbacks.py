@@ -256,7 +256,7 @@ def test_ways_by_size(row):
     [([3, 4, 5], 1), ([3, 5, 4], 2), ([2, 3, 4, 4], 2), ([2, 3, 4, 4], 3), ([2, 4, 3, 5], 1)],
 )
 def test_blocks_that_are_no_whole_tiles_of_a_tpu(shape, dim, groups):
-    """They are moved to the first dimension and back: lowering/front.h."""
+    """They are moved to the first dimension and back: lowering/rules/tpu_tiles.h."""
     rng = np.random.default_rng(7)
     inputs = [exact_values(rng, "f32", shape, "sum") for _ in range(4)]
     for op, fields, names in (

@@ -4,7 +4,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
-#include "lowering/reduction.h"
+#include "lowering/model/reduction.h"
 
 namespace xla_cc {
 

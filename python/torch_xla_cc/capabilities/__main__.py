@@ -15,7 +15,7 @@ from torch_xla_cc.capabilities._grid import DEVICES, Cell, Device, cells
 from torch_xla_cc.capabilities._results import Probe, State
 
 _ROOT = Path(__file__).parents[3]
-_TABLE = _ROOT / "lowering/capability_table.inc"
+_TABLE = _ROOT / "lowering/capability/measured.inc"
 _PAGE = _ROOT / "docs/capabilities.md"
 
 

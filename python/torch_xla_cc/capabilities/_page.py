@@ -33,7 +33,7 @@ Written by `python -m torch_xla_cc.capabilities generate`, from what `probe` mea
 What each device's compiler takes is measured: every op, element type, reduce kind, form of groups
 or pairs and number of operands was compiled by the real compiler, as the bytes that our lowering
 emits with its native rule. What failed is the table that a lowering looks up
-(`lowering/capability_table.inc`).
+(`lowering/capability/measured.inc`).
 
 - **native**: we emit the HLO instruction of that name, and the compiler takes it.
 - **fallback**: the compiler refuses it, crashes or does not come to an end. The op becomes what

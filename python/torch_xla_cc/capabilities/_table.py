@@ -1,4 +1,4 @@
-"""lowering/capability_table.inc: the cells that are not native, as rows for C++."""
+"""lowering/capability/measured.inc: the cells that are not native, as rows for C++."""
 
 from __future__ import annotations
 
@@ -38,6 +38,9 @@ _PHRASES = (
 _AS = re.compile(r" ?\(as \w+\)$")
 _CONTEXT = re.compile(r"^during context \[[^]]*\]: |RET_CHECK failure \S+\) ")
 
+# A limit of XLA:CPU's ranks and not of its compiler: it is not one of partitions.
+_OF_THREADS = "ranks on threads run a program each, and never meet in this instruction"
+
 
 def why(device: str, outcome: Outcome) -> str:
     """The reason, for people."""
@@ -45,7 +48,7 @@ def why(device: str, outcome: Outcome) -> str:
     says = _CONTEXT.sub("", _AS.sub("", outcome.says))
     if outcome.result == CRASHED:
         if says.startswith("the ranks never meet"):
-            return "ranks on threads run a program each, and never meet in this instruction"
+            return _OF_THREADS
         return f"{compiler} crashes on it"
     if outcome.result == TIMEOUT:
         return f"{compiler} does not come to an end within 60 s"
@@ -79,7 +82,7 @@ def outcome_in(measured: Measured, device: str, world: int, cell: Cell) -> Outco
             if other is None or other.result == NATIVE:
                 continue
             # What takes long is the size of the group: one as large as a world counts as a world,
-            # see Holds in lowering/capability.cc, and smaller ones are no worse for it.
+            # see Holds in lowering/capability/table.cc, and smaller ones are no worse for it.
             if (layout, other.result) == ("scrambled:world", TIMEOUT):
                 of_world = outcome_in(measured, device, world, like._replace(form="world"))
                 if of_world is not None and of_world.result != NATIVE:
@@ -185,8 +188,9 @@ def table(measured: Measured) -> str:
     ]
     for device in measured.devices():
         for op, (forms, counts, kinds, types), least, reason in rows(measured, device):
+            row = "ROW_OF_THREADS" if reason == _OF_THREADS else "ROW"
             lines.append(
-                f'ROW("{device}", k{op.title().replace("_", "")}, {_set("T", types, TYPES)}, '
+                f'{row}("{device}", k{op.title().replace("_", "")}, {_set("T", types, TYPES)}, '
                 f"{_set('K', kinds, KINDS)}, {_set('F', forms, _ALL[op])}, "
                 f'{_set("C", counts, COUNTS)}, {least}, "{_escaped(reason)}")'
             )

@@ -1,0 +1,243 @@
+#include "lowering/rules/emitter.h"
+
+#include <algorithm>
+
+#include "lowering/rules/tpu_tiles.h"
+
+namespace xla_cc {
+
+using hlo::Attributes;
+using hlo::Computation;
+using hlo::ResultType;
+using hlo::Shape;
+using hlo::Value;
+using hlo::Values;
+using hlo::WireMessage;
+
+namespace {
+
+std::vector<Shape> Shapes(const Values& xs) {
+  std::vector<Shape> shapes;
+  for (const Value& x : xs) shapes.push_back(x.shape);
+  return shapes;
+}
+
+Attributes ReplicaGroups(const Groups& groups, int64_t world_size) {
+  return {WireMessage().Sub(87, groups.ToProto(world_size)),
+          ", replica_groups=" + groups.ToHloText(world_size)};
+}
+
+Attributes Channel(int64_t channel) {
+  return {WireMessage().Int(26, channel), ", channel_id=" + std::to_string(channel)};
+}
+
+// Layout is pinned on the instruction: every rank moves the same bytes in the same order.
+Attributes PinnedLayout() { return {WireMessage().Int(56, 1), ", constrain_layout=true"}; }
+
+std::string PairsText(const Pairs& pairs) {
+  std::string text;
+  for (const auto& [source, target] : pairs) {
+    text +=
+        (text.empty() ? "{" : ",{") + std::to_string(source) + "," + std::to_string(target) + "}";
+  }
+  return "{" + text + "}";
+}
+
+// Attributes of send, recv and their done halves.
+Attributes Transfer(int64_t channel, const Pairs& pairs) {
+  Attributes attributes = Channel(channel);
+  if (pairs.empty()) return attributes;
+  return attributes +
+         hlo::FrontendAttribute("_xla_send_recv_source_target_pairs", PairsText(pairs));
+}
+
+// The instruction itself, with results taken out of its tuple if there are several.
+Values AddInstruction(Computation& c, const std::string& opcode, const std::vector<Shape>& results,
+                      const Attributes& attributes, const Values& operands) {
+  std::vector<int64_t> ids;
+  for (const Value& operand : operands) ids.push_back(operand.id);
+  if (results.size() == 1) return {{c.Add(opcode, results[0], ids, attributes), results[0]}};
+  const int64_t tuple = c.Add(opcode, ResultType::TupleOf(results), ids, attributes);
+  Values values;
+  for (size_t i = 0; i < results.size(); ++i) {
+    values.push_back(c.Element(tuple, static_cast<int64_t>(i), results[i]));
+  }
+  return values;
+}
+
+int64_t Bytes(const std::vector<Shape>& shapes) {
+  int64_t bytes = 0;
+  for (const Shape& shape : shapes) bytes += shape.Bytes();
+  return bytes;
+}
+
+}  // namespace
+
+void Emitter::Count(const std::string& opcode, int64_t wire_bytes, int64_t memory_bytes) {
+  opcodes_.push_back(opcode);
+  cost_.wire_bytes += wire_bytes;
+  cost_.memory_bytes += memory_bytes;
+  ++cost_.instructions;
+}
+
+Emitter Emitter::On(hlo::Module* module, Computation* entry, const Value& token) const {
+  Emitter other(target_, module, entry, channel_, token_.id == 0 ? nullptr : &token);
+  other.depth_ = depth_;
+  return other;
+}
+
+void Emitter::NoteWay(const std::string& way) {
+  if (std::find(ways_.begin(), ways_.end(), way) == ways_.end()) ways_.push_back(way);
+}
+
+Values Emitter::Emit(Instruction instruction, const Values& operands) {
+  Count(instruction.opcode, instruction.wire_bytes, Bytes(instruction.results));
+  const bool by_channel = instruction.meeting == Meeting::kByChannel;
+  Attributes attributes = instruction.attributes;
+  // XLA's own instructions between partitions have no pinned layout, and it refuses a mixture.
+  if (by_channel && !target_.partitioned) attributes = attributes + PinnedLayout();
+  // XLA:CPU compiles a program per thread. Only instructions with a channel and global ids meet
+  // across programs; TPU and GPU run one program and are better off without. A channel is also what
+  // tells XLA that partitions are meant, and not replicas.
+  const bool threads = target_.kind == DeviceKind::kCpu;
+  if (target_.partitioned || (threads && by_channel)) attributes = attributes + Channel(channel_);
+  if (by_channel && (target_.partitioned || threads)) {
+    attributes = attributes + Attributes{WireMessage().Int(71, 1), ", use_global_device_ids=true"};
+  }
+  if (!target_.RanksAreThreads()) {
+    return AddInstruction(*entry_, instruction.opcode, instruction.results, attributes, operands);
+  }
+  // XLA:CPU's scheduler keeps no program order and folds an all-gather of a constant. So the
+  // instruction stands in a call that is not inlined, (x..., t) -> (y..., t), and the tiny t goes
+  // from collective to collective.
+  Computation inner = module_->Begin("ordered_" + instruction.opcode);
+  Values inner_operands;
+  for (const Value& operand : operands) inner_operands.push_back(inner.Parameter(operand.shape));
+  const Value inner_token = inner.Parameter(token_.shape);
+  Values results =
+      AddInstruction(inner, instruction.opcode, instruction.results, attributes, inner_operands);
+  results.push_back(inner_token);
+  inner.Return(results);
+
+  Values call_operands = operands;
+  call_operands.push_back(token_);
+  std::vector<Shape> call_results = instruction.results;
+  call_results.push_back(token_.shape);
+  Values values = AddInstruction(
+      *entry_, "call", call_results,
+      hlo::Calls(module_->Finish(inner)) + hlo::FrontendAttribute("inlineable", "false"),
+      call_operands);
+  token_ = values.back();
+  values.pop_back();
+  return values;
+}
+
+Values Emitter::AllGather(const Values& xs, int64_t dim, const Groups& groups) {
+  if (MustGoFirst(target_, xs, dim, 1)) {
+    return WithDimensionFirst(c(), xs, dim,
+                              [&](const Values& ys) { return AllGather(ys, 0, groups); });
+  }
+  const int64_t members = groups.Size(world_size());
+  std::vector<Shape> results = Shapes(xs);
+  for (Shape& shape : results) shape.dims[dim] *= members;
+  return Emit({"all-gather", results, hlo::Dimensions({dim}) + ReplicaGroups(groups, world_size()),
+               Meeting::kByChannel, Bytes(Shapes(xs)) * (members - 1)},
+              xs);
+}
+
+Values Emitter::AllReduce(const Values& xs, ReduceKind kind, const Groups& groups) {
+  const hlo::Callee reducer = module_->Reducer(ReducerOpcode(kind), xs[0].shape.type);
+  const int64_t members = groups.Size(world_size());
+  return Emit({"all-reduce", Shapes(xs), ReplicaGroups(groups, world_size()) + hlo::Calls(reducer),
+               Meeting::kByChannel, Bytes(Shapes(xs)) * 2 * (members - 1) / members},
+              xs);
+}
+
+Values Emitter::ReduceScatter(const Values& xs, ReduceKind kind, int64_t dim,
+                              const Groups& groups) {
+  const int64_t members = groups.Size(world_size());
+  if (MustGoFirst(target_, xs, dim, members)) {
+    return WithDimensionFirst(c(), xs, dim,
+                              [&](const Values& ys) { return ReduceScatter(ys, kind, 0, groups); });
+  }
+  if (MustBeMatrix(target_, xs, dim, members)) {
+    return AsMatrix(c(), xs, members,
+                    [&](const Values& ys) { return ReduceScatter(ys, kind, 0, groups); });
+  }
+  std::vector<Shape> results = Shapes(xs);
+  for (Shape& shape : results) shape.dims[dim] /= members;
+  const hlo::Callee reducer = module_->Reducer(ReducerOpcode(kind), xs[0].shape.type);
+  return Emit({"reduce-scatter", results,
+               hlo::Dimensions({dim}) + ReplicaGroups(groups, world_size()) + hlo::Calls(reducer),
+               Meeting::kByChannel, Bytes(results) * (members - 1)},
+              xs);
+}
+
+Value Emitter::CollectivePermute(const Value& x, const Pairs& pairs) {
+  WireMessage proto;
+  for (const auto& [source, target] : pairs) {
+    proto.Sub(52, WireMessage().Int(1, source).Int(2, target));
+  }
+  return Emit({"collective-permute",
+               {x.shape},
+               {proto, ", source_target_pairs=" + PairsText(pairs)},
+               Meeting::kWithoutChannel,
+               pairs.empty() ? 0 : x.shape.Bytes()},
+              {x})[0];
+}
+
+Value Emitter::AllToAll(const Value& x, int64_t dim, const Groups& groups) {
+  const int64_t members = groups.Size(world_size());
+  return Emit({"all-to-all",
+               {x.shape},
+               hlo::Dimensions({dim}) + ReplicaGroups(groups, world_size()),
+               Meeting::kWithoutChannel,
+               x.shape.Bytes() / members * (members - 1)},
+              {x})[0];
+}
+
+Value Emitter::RaggedAllToAll(const Value& x, const Value& output, const Values& offsets_and_sizes,
+                              const Groups& groups, int64_t from_others) {
+  Values operands = {x, output};
+  operands.insert(operands.end(), offsets_and_sizes.begin(), offsets_and_sizes.end());
+  return Emit(
+      {"ragged-all-to-all",
+       {output.shape},
+       ReplicaGroups(groups, world_size()),
+       Meeting::kWithoutChannel,
+       output.shape.dims[0] == 0 ? 0 : output.shape.Bytes() / output.shape.dims[0] * from_others},
+      operands)[0];
+}
+
+Value Emitter::CollectiveBroadcast(const Value& x, const Groups& groups) {
+  return Emit({"collective-broadcast",
+               {x.shape},
+               ReplicaGroups(groups, world_size()),
+               Meeting::kWithoutChannel,
+               x.shape.Bytes()},
+              {x})[0];
+}
+
+void Emitter::Send(const Value& x, int64_t channel, const Pairs& pairs) {
+  Count("send", 0, 0);  // counted where it is received
+  const Attributes attributes = Transfer(channel, pairs);
+  const ResultType context = Shape{hlo::ElementType::kU32, {}};
+  const int64_t token = c().Add("after-all", ResultType::Token(), {});
+  const int64_t send = c().Add("send", ResultType::Tuple({x.shape, context, ResultType::Token()}),
+                               {x.id, token}, attributes);
+  c().Add("send-done", ResultType::Token(), {send}, attributes);
+}
+
+Value Emitter::Recv(const Shape& shape, int64_t channel, const Pairs& pairs) {
+  Count("recv", shape.Bytes(), shape.Bytes());
+  const Attributes attributes = Transfer(channel, pairs);
+  const ResultType context = Shape{hlo::ElementType::kU32, {}};
+  const int64_t token = c().Add("after-all", ResultType::Token(), {});
+  const int64_t recv = c().Add("recv", ResultType::Tuple({shape, context, ResultType::Token()}),
+                               {token}, attributes);
+  const int64_t done =
+      c().Add("recv-done", ResultType::Tuple({shape, ResultType::Token()}), {recv}, attributes);
+  return c().Element(done, 0, shape);
+}
+
+}  // namespace xla_cc

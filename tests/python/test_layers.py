@@ -1,0 +1,85 @@
+"""Who may include whom: a file sees those of its own floor and of floors below, in no circle.
+
+For lowering/ Bazel says the same (lowering/BUILD, and one in each folder), but not what setup.py
+builds.
+"""
+
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# From below. A floor is files and folders; a folder is everything in it.
+FLOORS = {
+    "lowering": (
+        ("lowering/status.h", "lowering/errors.h", "lowering/collectives.def"),
+        ("lowering/hlo",),
+        ("lowering/target.h", "lowering/target.cc"),
+        ("lowering/model",),
+        ("lowering/capability",),
+        ("lowering/rules",),
+        ("lowering/ops",),
+        ("lowering/collective.h", "lowering/collective.cc"),
+        ("lowering/lower.h", "lowering/lower.cc"),
+    ),
+}
+SUFFIXES = (".h", ".cc", ".def", ".inc")
+INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
+
+
+def sources(tree: str) -> list[str]:
+    """Paths of a tree, from the root."""
+    return sorted(
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / tree).rglob("*")
+        if path.suffix in SUFFIXES
+    )
+
+
+def includes(file: str) -> list[str]:
+    return INCLUDE.findall((ROOT / file).read_text())
+
+
+def floor_of(file: str, tree: str) -> int:
+    """The number of a file's floor, counted from below."""
+    for number, floor in enumerate(FLOORS[tree]):
+        if any(file == place or file.startswith(place + "/") for place in floor):
+            return number
+    raise AssertionError(f"{file} is on no floor of {tree}: name it in {Path(__file__).name}")
+
+
+@pytest.mark.parametrize("tree", FLOORS)
+def test_includes_go_down(tree):
+    upwards = [
+        f"{file} includes {other}"
+        for file in sources(tree)
+        for other in includes(file)
+        if not other.startswith(f"{tree}/") or floor_of(other, tree) > floor_of(file, tree)
+    ]
+    assert upwards == []
+
+
+@pytest.mark.parametrize("tree", FLOORS)
+def test_no_circle(tree):
+    done: set[str] = set()
+
+    def walk(file: str, path: tuple[str, ...]) -> None:
+        assert file not in path, " -> ".join([*path[path.index(file) :], file])
+        if file not in done:
+            for other in includes(file):
+                walk(other, (*path, file))
+            done.add(file)
+
+    for file in sources(tree):
+        walk(file, ())
+    assert len(done) > 20
+
+
+@pytest.mark.parametrize("tree", FLOORS)
+def test_files_are_short(tree):
+    lines = {file: len((ROOT / file).read_text().splitlines()) for file in sources(tree)}
+    assert [file for file, count in lines.items() if count > 400] == []
+    assert statistics.median(lines.values()) < 150
