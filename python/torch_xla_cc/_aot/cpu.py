@@ -9,8 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .. import _hlo_pb
-from .._hlo import proto
+from .._hlo import proto, protobuf
 from .._hlo.instruction import arrays
 from .compiler import crash
 from .errors import CompilerError, CompilerTimeout
@@ -27,7 +26,7 @@ def compile_on_cpu(module: bytes, ranks: int, timeout_s: float, flags: str = "")
     """
     parameters = [
         (array.dtype, array.dims)
-        for shape in _hlo_pb.HloModuleProto.FromString(module).host_program_shape.parameters
+        for shape in protobuf.HloModuleProto.FromString(module).host_program_shape.parameters
         for array in arrays(proto.type_text(shape))
     ]
     head = json.dumps({"ranks": ranks, "parameters": parameters}).encode()
