@@ -1,4 +1,4 @@
-"""The command `txcc`: torch_xla_cc.cli, or the reason why that cannot be imported."""
+"""The command `txcc`: torch_xla_cc._cli, or the reason why that cannot be imported."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ def main() -> None:
     try:
         if _reads_files_only(sys.argv[1:]):
             _pass_over_torch()
-        from torch_xla_cc import cli
+        from torch_xla_cc._cli import commands
     except ImportError as error:
         sys.exit(f"txcc: {error}")
-    cli.main()
+    commands.main()
 
 
 def _reads_files_only(words: list[str]) -> bool:

@@ -17,11 +17,11 @@ namespace xla_cc {
 struct PythonFunctions {
   py::object computation_from_module;  // of torch_xla._XLAC
   py::object user_computation;         // of torch_xla._XLAC
-  py::object running_target;           // of torch_xla_cc._runtime
-  py::object first_token;              // of torch_xla_cc._runtime
+  py::object running_target;           // of torch_xla_cc._runtime.device
+  py::object first_token;              // of torch_xla_cc._runtime.device
   py::object increment_counter;        // of torch_xla._XLAC
   py::object fallback_warning;         // torch_xla_cc.FallbackWarning
-  py::object is_manual;                // of torch_xla_cc._partitions
+  py::object is_manual;                // of torch_xla_cc._ops.partitions
 };
 void SetPythonFunctions(PythonFunctions functions);
 

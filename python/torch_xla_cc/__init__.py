@@ -14,7 +14,7 @@ from pathlib import Path as _Path
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
-from torch_xla_cc import _versions
+from torch_xla_cc._runtime import versions as _versions
 
 _versions.check()
 
@@ -29,20 +29,24 @@ except ImportError as error:
         "it with `make build` or `pip install -e .`"
     ) from error
 
-from torch_xla_cc import _partitions, _policy, _runtime, capabilities, functions, regions, xla_model
+from torch_xla_cc import capabilities, functions, regions, xla_model
 from torch_xla_cc._C import (
     CollectiveMismatchError,
     CollectiveTimeoutError,
     FallbackForbidden,
     RanksDisagree,
 )
-from torch_xla_cc._channels import Channel
-from torch_xla_cc._install import install, installed, uninstall
-from torch_xla_cc._launch import RankFailed, launch
-from torch_xla_cc._policy import FallbackWarning, fallback
-from torch_xla_cc._recording import Call, record
-from torch_xla_cc._targets import lowering_for
-from torch_xla_cc._versions import UnsupportedVersion
+from torch_xla_cc._ops import fallback_policy as _fallback_policy
+from torch_xla_cc._ops import partitions as _partitions
+from torch_xla_cc._ops.channels import Channel
+from torch_xla_cc._ops.fallback_policy import FallbackWarning, fallback
+from torch_xla_cc._ops.recording import Call, record
+from torch_xla_cc._ops.targets import lowering_for
+from torch_xla_cc._runtime import device as _device
+from torch_xla_cc._runtime.private import XLAC as _XLAC
+from torch_xla_cc._runtime.versions import UnsupportedVersion
+from torch_xla_cc._threads.launch import RankFailed, launch
+from torch_xla_cc.adapters._torch_xla import install, installed, uninstall
 
 if _TYPE_CHECKING:
     from torch_xla_cc._inspect.api import assert_lowers_to, assert_no_copy, compare_ranks, inspect
@@ -51,15 +55,15 @@ _C.set_folders(
     f"{_Path(__file__).parent}/", [f"{_Path(m.__file__ or '').parent}/" for m in (torch, torch_xla)]
 )
 _C.set_python_functions(
-    _runtime.XLAC._xla_op_computation_from_module_proto,
-    _runtime.XLAC._xla_user_computation,
-    _runtime.running_target,
-    _runtime.first_token,
-    _runtime.XLAC._xla_increment_counter,
+    _XLAC._xla_op_computation_from_module_proto,
+    _XLAC._xla_user_computation,
+    _device.running_target,
+    _device.first_token,
+    _XLAC._xla_increment_counter,
     FallbackWarning,
     _partitions.is_manual,
 )
-_C.set_fallback(_policy.from_environment())
+_C.set_fallback(_fallback_policy.from_environment())
 
 __version__ = "0.1.0"
 

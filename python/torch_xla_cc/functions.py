@@ -17,13 +17,13 @@ from typing import Any
 
 import torch
 
-from torch_xla_cc import _channels
 from torch_xla_cc import xla_model as xm
-from torch_xla_cc._channels import Channel
-from torch_xla_cc._linear import Move, as_data, linear, members, of_one_tensor
-from torch_xla_cc._show import show
-from torch_xla_cc._uneven import own_rank
-from torch_xla_cc.xla_model import Groups
+from torch_xla_cc._ops import channels as _channels
+from torch_xla_cc._ops.channels import Channel
+from torch_xla_cc._ops.linear import Move, as_data, linear, members, of_one_tensor
+from torch_xla_cc._ops.types import Groups
+from torch_xla_cc._ops.uneven import own_rank
+from torch_xla_cc._runtime.show import show
 
 _AVERAGES = (xm.REDUCE_SUM, xm.REDUCE_AVERAGE)
 

@@ -19,9 +19,9 @@ import torch
 
 from torch_xla_cc import functions
 from torch_xla_cc import xla_model as xm
-from torch_xla_cc._linear import as_data, linear, members, of_one_tensor
-from torch_xla_cc._uneven import own_rank
-from torch_xla_cc.xla_model import Groups
+from torch_xla_cc._ops.linear import as_data, linear, members, of_one_tensor
+from torch_xla_cc._ops.types import Groups
+from torch_xla_cc._ops.uneven import own_rank
 
 
 @of_one_tensor

@@ -22,9 +22,9 @@ import torch
 from torch.autograd.graph import get_gradient_edge, saved_tensors_hooks
 from torch_xla.distributed import spmd as xs
 
-from torch_xla_cc import _partitions
 from torch_xla_cc import xla_model as xm
-from torch_xla_cc._show import show
+from torch_xla_cc._ops import partitions as _partitions
+from torch_xla_cc._runtime.show import show
 
 Axes = str | tuple[str, ...] | None  # of the mesh, along which a dimension is cut
 Spec = tuple[Axes, ...]  # one for each dimension of a tensor

@@ -18,12 +18,15 @@ from collections.abc import Sequence
 
 import torch
 
-from torch_xla_cc import _C, _channels, _uneven
-from torch_xla_cc._buckets import bucketized
-from torch_xla_cc._channels import Channel
-from torch_xla_cc._operators import Tensors, compiling, operator
-from torch_xla_cc._outputs import write
-from torch_xla_cc._policy import policy_per_call
+from torch_xla_cc import _C
+from torch_xla_cc._ops import channels as _channels
+from torch_xla_cc._ops import uneven as _uneven
+from torch_xla_cc._ops.buckets import bucketized
+from torch_xla_cc._ops.channels import Channel
+from torch_xla_cc._ops.fallback_policy import policy_per_call
+from torch_xla_cc._ops.operators import compiling, operator
+from torch_xla_cc._ops.outputs import write
+from torch_xla_cc._ops.types import Groups, Tensors
 
 REDUCE_SUM = "sum"
 REDUCE_MUL = "mul"
@@ -34,8 +37,6 @@ REDUCE_MAX = "max"
 REDUCE_XOR = "xor"
 REDUCE_AVERAGE = "average"
 REDUCE_PREMULTIPLIED_SUM = "premultiplied_sum"
-
-Groups = Sequence[Sequence[int]] | None
 
 
 @policy_per_call

@@ -10,7 +10,8 @@ import pytest
 INSTALL = "pip install 'torch_xla_cc[aot]'"
 pytest.importorskip("google.protobuf", reason=f"protobuf is not installed: {INSTALL}")
 
-from torch_xla_cc import _aot, _hlo_pb  # noqa: E402
+from torch_xla_cc import _aot  # noqa: E402
+from torch_xla_cc._hlo import protobuf as _hlo_pb  # noqa: E402
 
 V5E = "tpu:v5e:2x4"
 RANKS = 8

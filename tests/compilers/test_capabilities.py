@@ -274,7 +274,7 @@ def test_send_and_recv_are_one_program():
     device = DEVICES["gpu:h100/8"]
     cell = Cell("send", "f32", "-", "chain", "one")
     code = _emit.both_ends(cell, device, "native", [[4, 8]])
-    from torch_xla_cc import _hlo_pb
+    from torch_xla_cc._hlo import protobuf as _hlo_pb
 
     (entry,) = _hlo_pb.HloModuleProto.FromString(code).computations
     opcodes = [made.opcode for made in entry.instructions]

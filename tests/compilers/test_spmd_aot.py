@@ -13,8 +13,9 @@ import torch_xla
 import worlds
 
 import torch_xla_cc
-from torch_xla_cc import _aot, _hlo_pb, spmd
+from torch_xla_cc import _aot, spmd
 from torch_xla_cc import xla_model as xm
+from torch_xla_cc._hlo import protobuf as _hlo_pb
 
 pytest.importorskip("libtpu", reason="pip install 'torch_xla_cc[aot]' brings the compiler")
 

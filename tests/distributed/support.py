@@ -22,7 +22,7 @@ from rows import ROWS
 
 import torch_xla_cc
 import torch_xla_cc.distributed
-from torch_xla_cc._thread_worlds import this_rank
+from torch_xla_cc._threads.worlds import this_rank
 
 RANKS = 4
 WHERE = {

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from torch_xla.core import xla_model as stock
 
-from torch_xla_cc import _install, functions, regions
+from torch_xla_cc import functions, regions
 from torch_xla_cc import xla_model as ours
+from torch_xla_cc.adapters import _torch_xla as _install
 
 PAGE = (Path(__file__).parents[2] / "docs/coming_from_xm.md").read_text()
 ROWS = re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \|$", PAGE, re.M)

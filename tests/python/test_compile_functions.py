@@ -6,7 +6,8 @@ import compiling
 import pytest
 import torch
 
-from torch_xla_cc import Channel, _bridge, functions, regions
+from torch_xla_cc import Channel, functions, regions
+from torch_xla_cc._threads import compiling as _bridge
 
 
 def all_reduce(at, x):

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import strategies as st
 from test_compare import GATHER, MODULE, REDUCE
 
-from torch_xla_cc import _hlo_pb
 from torch_xla_cc._hlo import proto
+from torch_xla_cc._hlo import protobuf as _hlo_pb
 from torch_xla_cc._hlo.collectives import finder
 from torch_xla_cc._hlo.text import HloSyntaxError, Reader
 from torch_xla_cc._inspect import html, report, rows

@@ -172,7 +172,7 @@ HOW = [
 
 @pytest.mark.parametrize("row", HOW, ids=lambda row: f"{row[0]}-{row[1]}-{row[2]}")
 def test_metadata_of_every_instruction_says_how(row):
-    hlo = pytest.importorskip("torch_xla_cc._hlo_pb", reason="protobuf is not installed")
+    hlo = pytest.importorskip("torch_xla_cc._hlo.protobuf", reason="protobuf is not installed")
     target, op, operands, fields, how = row
     with lowering_for(target, 4):
         code = getattr(torch_xla_cc._C, f"lower_{op}")([(11, [8])] * operands, *fields)["bytes"]

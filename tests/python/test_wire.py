@@ -18,7 +18,8 @@ from jax.interpreters import mlir
 from jaxlib import _jax, xla_client
 from jaxlib.mlir import ir
 
-from torch_xla_cc import _C, _hlo_pb, lowering_for
+from torch_xla_cc import _C, lowering_for
+from torch_xla_cc._hlo import protobuf as _hlo_pb
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = (ROOT / "lowering/hlo/hlo.proto").read_text()

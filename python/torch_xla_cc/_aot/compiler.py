@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from .. import _hlo_pb
+from .._hlo import protobuf
 from .errors import CompilerCrashed, CompilerError, CompilerMissing, CompilerTimeout
 from .options import compile_options
 from .program import CompiledProgram
@@ -139,7 +139,7 @@ def _read_answers(out: bytes, target: Target) -> list[CompiledProgram | Compiler
         if failed:
             results.append(CompilerError(f"compiling for {target.name!r}: {head['message']}"))
         else:
-            optimised = _hlo_pb.HloModuleProtoWithConfig.FromString(program).hlo_module
+            optimised = protobuf.HloModuleProtoWithConfig.FromString(program).hlo_module
             results.append(
                 CompiledProgram(
                     target.name, optimised.SerializeToString(), head["memory"], head["cost"]

@@ -12,8 +12,7 @@ import threading
 from multiprocessing.connection import Pipe
 from pathlib import Path
 
-from .. import _hlo_pb
-from .._hlo import proto
+from .._hlo import proto, protobuf
 from .._hlo.instruction import arrays
 from .compiler import crash
 from .errors import CompilerError, CompilerTimeout
@@ -78,7 +77,7 @@ def compile_on_cpu(module: bytes, ranks: int, timeout_s: float, flags: str = "")
     parameters = json.dumps(
         [
             (array.dtype, array.dims)
-            for shape in _hlo_pb.HloModuleProto.FromString(module).host_program_shape.parameters
+            for shape in protobuf.HloModuleProto.FromString(module).host_program_shape.parameters
             for array in arrays(proto.type_text(shape))
         ]
     )

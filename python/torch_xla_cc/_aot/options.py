@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .. import _hlo_pb
+from .._hlo import protobuf
 
-_TYPES = _hlo_pb.load("""
+_TYPES = protobuf.load("""
 message CompileOptionsProto { ExecutableBuildOptionsProto executable_build_options = 3; }
 message ExecutableBuildOptionsProto {
   int64 device_ordinal = 1; int64 num_replicas = 4; int64 num_partitions = 5;

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 
-from .. import _hlo_pb
-from .._hlo import proto
+from .._hlo import proto, protobuf
 from .._hlo.instruction import Instruction
 from .._hlo.text import Computation
 from .errors import CompilerMissing
@@ -35,7 +34,7 @@ class CompiledProgram:
 
     def computations(self) -> Iterator[Computation]:
         """The computations, callees before their callers, with a schedule."""
-        return proto.computations(_hlo_pb.HloModuleProto.FromString(self.hlo))
+        return proto.computations(protobuf.HloModuleProto.FromString(self.hlo))
 
     def instructions(self) -> list[Instruction]:
         """The instructions of all computations, each after its operands."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .. import _hlo_pb
+from .._hlo import protobuf
 from .attributes import iota_groups, pairs
 from .instruction import NOWHERE, Groups, Instruction, Source
 from .opcodes import WRAPPERS, is_collective
@@ -13,12 +13,12 @@ from .text import Computation, Header
 _SEND_PAIRS = "_xla_send_recv_source_target_pairs"
 
 
-def header(module: _hlo_pb.Message) -> Header:
+def header(module: protobuf.Message) -> Header:
     """What stands before the computations. The counts of devices are not in a HloModuleProto."""
     return Header(name=module.name)
 
 
-def computations(module: _hlo_pb.Message) -> Iterator[Computation]:
+def computations(module: protobuf.Message) -> Iterator[Computation]:
     """Those of a HloModuleProto, callees before their callers. ValueError if it is malformed."""
     names = {computation.id: computation.name for computation in module.computations}
     for proto in module.computations:
@@ -39,7 +39,7 @@ def computations(module: _hlo_pb.Message) -> Iterator[Computation]:
 
 
 def _instruction(
-    proto: _hlo_pb.Message,
+    proto: protobuf.Message,
     computation: Computation,
     by_id: dict[int, Instruction],
     names: dict[int, str],
@@ -76,7 +76,7 @@ def _instruction(
     return instruction
 
 
-def _groups(proto: _hlo_pb.Message) -> Groups:
+def _groups(proto: protobuf.Message) -> Groups:
     devices = proto.collective_device_list
     iota = devices.iota_replica_group_list
     if iota.num_replica_groups:
@@ -90,10 +90,10 @@ def _groups(proto: _hlo_pb.Message) -> Groups:
     return tuple(tuple(group.replica_ids) for group in listed)
 
 
-def type_text(shape: _hlo_pb.Message) -> str:
+def type_text(shape: protobuf.Message) -> str:
     """A ShapeProto as in HLO text, with its layout."""
     try:
-        kind = _hlo_pb.PrimitiveType(shape.element_type).name.lower()
+        kind = protobuf.PrimitiveType(shape.element_type).name.lower()
     except ValueError:
         kind = f"type{shape.element_type}"
     if kind == "tuple":
@@ -102,7 +102,7 @@ def type_text(shape: _hlo_pb.Message) -> str:
     return f"{kind}[{','.join(map(str, shape.dimensions))}]" + (f"{{{layout}}}" if layout else "")
 
 
-def layout_text(layout: _hlo_pb.Message) -> str:
+def layout_text(layout: protobuf.Message) -> str:
     """Order of dimensions and tiles of a LayoutProto as in HLO text."""
     order = ",".join(map(str, layout.minor_to_major))
     tiles = "".join(f"({','.join(map(str, tile.dimensions))})" for tile in layout.tiles)

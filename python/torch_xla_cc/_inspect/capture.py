@@ -10,10 +10,11 @@ from typing import Any
 
 from torch_xla import runtime
 
-from .. import _C, _door
-from .._launch import launch, timeout_of
-from .._recording import Call, deliver, record
-from .._sites import call_site
+from .. import _C
+from .._ops.recording import Call, deliver, record
+from .._runtime.call_site import call_site
+from .._threads import read_hooks
+from .._threads.launch import launch, timeout_of
 from .compiled import is_cpu
 from .lines import lines
 from .trace import Step, Traced, living
@@ -64,7 +65,7 @@ class Capture:
     def _as_rank(self, rank: int, fn: Callable[..., Any], *args: Any) -> None:  # noqa: ANN401
         one = _Rank(rank)
         try:
-            with _door.running(lambda _, steps: self._around(one, steps)), one.ends():
+            with read_hooks.running(lambda _, steps: self._around(one, steps)), one.ends():
                 self._begin(one)
                 with contextlib.suppress(Captured):
                     result = fn(rank, *args)  # which lives until its program is taken

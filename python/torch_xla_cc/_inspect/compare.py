@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass
 
 from rich.table import Table
 
-from .report import WIDTH, Report, became, ranks, short, text_of
+from .record import Record
 from .rows import Row
+from .words import WIDTH, became, ranks, short, text_of
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ _COMPARED = (
 class Comparison:
     """What two programs have of collectives."""
 
-    a: Report
-    b: Report
+    a: Record
+    b: Record
     pairs: tuple[Pair, ...]
 
     @property
@@ -102,7 +103,7 @@ class Comparison:
         return table
 
 
-def compare(a: Report, b: Report) -> Comparison:
+def compare(a: Record, b: Record) -> Comparison:
     """Pairs what is the same first, then what was issued alike: in order among equals."""
     pairs: dict[int, int] = {}  # places in a and b
     for key in (_exactly, _as_issued, _kind):
@@ -113,7 +114,7 @@ def compare(a: Report, b: Report) -> Comparison:
     return Comparison(a, b, tuple(made))
 
 
-def compare_all(a: Sequence[Report], b: Sequence[Report]) -> list[Comparison]:
+def compare_all(a: Sequence[Record], b: Sequence[Record]) -> list[Comparison]:
     """Programs of two dumps: by their names, and in order where those are not the same."""
     left = list(b)
     made = []
@@ -126,8 +127,8 @@ def compare_all(a: Sequence[Report], b: Sequence[Report]) -> list[Comparison]:
     return made + [compare(_nothing(report), report) for report in left]
 
 
-def _nothing(like: Report) -> Report:
-    return Report("nothing", like.target, like.world, ())
+def _nothing(like: Record) -> Record:
+    return Record("nothing", like.target, like.world, ())
 
 
 def _plain(module: str) -> str:
@@ -166,5 +167,5 @@ def _both(pair: Pair, text: Callable[[Row], str]) -> str:
     return " / ".join(key for key, _ in itertools.groupby(texts))
 
 
-def _titles(report: Report) -> dict[str, object]:
+def _titles(report: Record) -> dict[str, object]:
     return {"module": report.module, "target": report.target, "world": report.world}

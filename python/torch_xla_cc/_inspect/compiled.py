@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .. import _aot, _hlo_pb
-from .._hlo import proto
+from .. import _aot
+from .._hlo import proto, protobuf
 from .._hlo.collectives import Finder, finder
 from .._hlo.text import Computation
 
@@ -56,4 +56,4 @@ def is_cpu(target: str) -> bool:
 
 
 def _computations(hlo: bytes) -> list[Computation]:
-    return list(proto.computations(_hlo_pb.HloModuleProto.FromString(hlo)))
+    return list(proto.computations(protobuf.HloModuleProto.FromString(hlo)))

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from .. import _hlo_pb
-from .._hlo import proto
+from .._hlo import proto, protobuf
 from .._hlo.collectives import Collective, Finder, finder
 from .._hlo.text import Computation, Header, HloSyntaxError, Reader
 
@@ -116,7 +115,7 @@ def _bounded(file: TextIO) -> Iterator[str]:
 
 def _from_proto(data: bytes) -> tuple[Header, Iterator[Computation]]:
     try:
-        module = _hlo_pb.HloModuleProtoWithConfig.FromString(data).hlo_module
-    except _hlo_pb.DecodeError as error:
+        module = protobuf.HloModuleProtoWithConfig.FromString(data).hlo_module
+    except protobuf.DecodeError as error:
         raise ValueError(f"not an HloProto: {error}") from None
     return proto.header(module), proto.computations(module)

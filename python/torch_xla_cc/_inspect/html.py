@@ -10,8 +10,9 @@ from pathlib import Path, PurePath
 from urllib.parse import quote
 
 from .advice import Advice
-from .report import Report, became, overlap, ranks, short
+from .record import Record
 from .rows import Row
+from .words import became, overlap, ranks, short
 
 _STYLE = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
 _MOST_CELLS = 64  # ranks across the heat map; of larger worlds several share a cell
@@ -19,7 +20,7 @@ _MOST_NUMBERS = 16  # ranks across, up to which the cells show their numbers
 _WIDTH, _LINE = 1000, 22  # of the pictures of schedules, in units of SVG
 
 
-def page(reports: Sequence[Report]) -> str:
+def page(reports: Sequence[Record]) -> str:
     """The whole file, of one report or of several."""
     titles = [report.title for report in reports]
     links = "".join(f'<a href="#r{i}">{escape(title)}</a>' for i, title in enumerate(titles))
@@ -35,7 +36,7 @@ def page(reports: Sequence[Report]) -> str:
     )
 
 
-def _article(name: str, report: Report) -> str:
+def _article(name: str, report: Record) -> str:
     parts = [
         f'<article id="{name}"><h1>{escape(report.title)}</h1>{_totals(report)}',
         f'<p class="failure" role="alert">{escape(report.failure)}</p>' if report.failure else "",
@@ -48,7 +49,7 @@ def _article(name: str, report: Report) -> str:
     return "".join(parts)
 
 
-def _totals(report: Report) -> str:
+def _totals(report: Record) -> str:
     figures = [
         ("ranks", f"{report.world:,}"),
         ("collectives", f"{len(report.rows):,}"),
@@ -74,7 +75,7 @@ def _number(value: int) -> str:
     return f'<span class="n">{value:,}</span>'
 
 
-def _collectives(report: Report) -> str:
+def _collectives(report: Record) -> str:
     headings = ("became", "operands", "groups", "how", "issued at", "meanwhile", "bytes")
     lines = [
         (
@@ -115,7 +116,7 @@ def _advice(given: Sequence[Advice]) -> str:
     return f"<ul>{''.join(items)}</ul>"
 
 
-def _by_opcode(report: Report) -> str:
+def _by_opcode(report: Record) -> str:
     sizes: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     for row in report.rows:
@@ -172,7 +173,7 @@ def _brief(size: int) -> str:
     return f"{size}{unit}"
 
 
-def _schedule(report: Report) -> str:
+def _schedule(report: Record) -> str:
     rows = sorted(
         (row for row in report.rows if row.computation in report.lengths and row.opcode),
         key=lambda row: (row.computation, row.begins),

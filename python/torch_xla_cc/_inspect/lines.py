@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from .. import _C, _hlo_pb
-from .._runtime import XLAC
-from .._sites import is_users
+from .. import _C
+from .._hlo import protobuf
+from .._runtime.call_site import is_users
+from .._runtime.private import XLAC
 
 
 @contextlib.contextmanager
@@ -25,7 +26,7 @@ def lines() -> Iterator[None]:
 
 def of_users(module: bytes) -> bytes:
     """A traced module with the user's lines, where torch_xla names one of ours or of torch's."""
-    parsed = _hlo_pb.HloModuleProto.FromString(module)
+    parsed = protobuf.HloModuleProto.FromString(module)
     index = parsed.stack_frame_index
     for computation in parsed.computations:
         for instruction in computation.instructions:

@@ -11,14 +11,15 @@ from typing import Any, TypeVar
 
 from google.protobuf import text_format  # type: ignore[import-untyped,unused-ignore]
 
-from .. import _aot, _hlo_pb
-from .._hlo import proto
-from .._recording import Call
+from .. import _aot
+from .._hlo import proto, protobuf
+from .._ops.recording import Call
 from .capture import Capture
 from .compiled import check_target, is_cpu
-from .report import WIDTH, Report, of_traced
+from .report import Report, of_traced
 from .rows import HOST
 from .trace import Traced
+from .words import WIDTH
 
 _LONGEST = 80  # characters of an instruction's attributes
 _NOT_SHOWN = {"name", "opcode", "shape", "metadata", "id", "operand_ids"}
@@ -219,11 +220,11 @@ def _first(
     return None
 
 
-def _parsed(module: bytes) -> _hlo_pb.Message:
-    return _hlo_pb.HloModuleProto.FromString(module)
+def _parsed(module: bytes) -> protobuf.Message:
+    return protobuf.HloModuleProto.FromString(module)
 
 
-def _instructions(programs: Programs) -> list[_hlo_pb.Message]:
+def _instructions(programs: Programs) -> list[protobuf.Message]:
     return [
         instruction
         for one in programs
@@ -240,14 +241,14 @@ def _without_lines(module: bytes) -> bytes:
     return bytes(parsed.SerializeToString(deterministic=True))
 
 
-def _instruction_key(instruction: _hlo_pb.Message) -> Hashable:
-    plain = _hlo_pb.HloInstructionProto.FromString(instruction.SerializeToString())
+def _instruction_key(instruction: protobuf.Message) -> Hashable:
+    plain = protobuf.HloInstructionProto.FromString(instruction.SerializeToString())
     plain.ClearField("metadata")
     return bytes(plain.SerializeToString(deterministic=True))
 
 
-def _instruction_text(instruction: _hlo_pb.Message) -> str:
-    rest = _hlo_pb.HloInstructionProto.FromString(instruction.SerializeToString())
+def _instruction_text(instruction: protobuf.Message) -> str:
+    rest = protobuf.HloInstructionProto.FromString(instruction.SerializeToString())
     rest.literal.ClearField("shape")
     for field, value in rest.ListFields():
         if field.name in _NOT_SHOWN or str(value) == "":

@@ -11,7 +11,7 @@ from .._hlo.collectives import Collective
 from .._hlo.instruction import Array, Source
 
 if TYPE_CHECKING:
-    from .._recording import Call
+    from .._ops.recording import Call
 
 GONE = ""  # instead of an opcode: the compiler has taken it out
 UNKNOWN = "?"  # there is no compiled program

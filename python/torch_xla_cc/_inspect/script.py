@@ -13,10 +13,8 @@ from typing import Any
 import torch_xla
 from torch_xla.distributed import xla_multiprocessing
 
-import torch_xla_cc
-
-from .._install import installed
-from .._thread_worlds import this_rank
+from .._threads.worlds import this_rank
+from ..adapters._torch_xla import installed
 from .capture import Capture, Captured, StepError
 from .ranks import Programs, world_of
 
@@ -116,8 +114,10 @@ def _launches(
     def theirs(fn: Callable[..., Any], args: Sequence[Any] = (), *others: Any, **more: Any) -> None:  # noqa: ANN401
         capture(fn, args, None)
 
+    # The package itself, which is above this folder: scripts call its `launch`.
+    package = sys.modules[__package__.partition(".")[0]]
     replaced = [
-        (torch_xla_cc, "launch", ours),
+        (package, "launch", ours),
         (torch_xla, "launch", theirs),
         (xla_multiprocessing, "spawn", ours),
     ]

@@ -15,14 +15,14 @@ import torch_xla
 from torch.utils import _pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from .. import _C, _door, _hlo_pb
-from .._hlo import proto
+from .. import _C
+from .._hlo import proto, protobuf
 from .._hlo.collectives import Collective, finder
-from .._in_graph import in_graph
-from .._on_paper import on_paper
-from .._recording import Call, record
-from .._runtime import XLAC
-from .._targets import lowering_for
+from .._ops.call_modes import in_graph, on_paper
+from .._ops.recording import Call, record
+from .._ops.targets import lowering_for
+from .._runtime.private import XLAC
+from .._threads import read_hooks
 from .lines import lines, of_users
 
 _NO_SWITCH_S = 5.0
@@ -47,7 +47,7 @@ class Traced:
         """Those of the program."""
         if not self.module:
             return []
-        module = _hlo_pb.HloModuleProto.FromString(self.module)
+        module = protobuf.HloModuleProto.FromString(self.module)
         return finder(proto.computations(module)).found()
 
 
@@ -74,7 +74,7 @@ class Step:
 
     def drop(self) -> None:
         """Have nothing of it run, here or later."""
-        _door.drop(self._rank)
+        read_hooks.drop(self._rank)
         _empty(self._tensors)
 
 
@@ -90,17 +90,17 @@ def of_call(
     torch_xla.sync()  # what is pending is no part of it
     with _one_at_a_time, lines(), record() as calls:
         traced = _traced(title, call, target, world_size)
-    rank = _door.default_rank()
+    rank = read_hooks.default_rank()
     return dataclasses.replace(traced, calls=tuple(one for one in calls if one.rank == rank))
 
 
 def _traced(title: str, call: Callable[[], Any], target: str, world_size: int | None) -> Traced:
     """`of_call`, but for the calls: this thread's rank traces."""
-    rank = _door.default_rank()
+    rank = read_hooks.default_rank()
     before = _Before(rank)
     with (
         lowering_for(target, world_size),
-        _door.running(_refuse),
+        read_hooks.running(_refuse),
         # On a thread of autograd's a backward pass would be for another target.
         torch.autograd.set_multithreading_enabled(False),
         in_graph(),  # else calls of torch.distributed run what is pending

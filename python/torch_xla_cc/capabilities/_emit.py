@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-import torch_xla_cc
-from torch_xla_cc import _C, _hlo_pb
+from torch_xla_cc import _C
+from torch_xla_cc._hlo import protobuf
+from torch_xla_cc._ops.targets import lowering_for
 
 from ._grid import Cell, Device, dims, fields
 
@@ -24,9 +25,9 @@ def forced(rule: str) -> Iterator[None]:
 
 def lower(cell: Cell, device: Device, rule: str, shapes: list[list[int]]) -> dict[str, Any]:
     """What a call becomes on a device; ValueError where it has no such form."""
-    number = int(_hlo_pb.PrimitiveType[cell.type.upper()])
+    number = int(protobuf.PrimitiveType[cell.type.upper()])
     operands = [(number, shape) for shape in shapes]
-    with torch_xla_cc.lowering_for(device.target, device.world), forced(rule):
+    with lowering_for(device.target, device.world), forced(rule):
         lowered = getattr(_C, f"lower_{cell.op}")(
             operands, *fields(cell, device.world, shapes[0][0])
         )
@@ -46,14 +47,14 @@ def module(cell: Cell, device: Device) -> bytes:
 
 def both_ends(cell: Cell, device: Device, rule: str, shapes: list[list[int]]) -> bytes:
     """One program of a send and the recv on its channel, as torch_xla's graph has it."""
-    program = _hlo_pb.HloModuleProto()
+    program = protobuf.HloModuleProto()
     for op in ("send", "recv"):
         part = bytes(lower(cell._replace(op=op), device, rule, shapes)["bytes"])
-        _append(program, _hlo_pb.HloModuleProto.FromString(part))
+        _append(program, protobuf.HloModuleProto.FromString(part))
     return bytes(program.SerializeToString())
 
 
-def _append(program: _hlo_pb.Message, part: _hlo_pb.Message) -> None:
+def _append(program: protobuf.Message, part: protobuf.Message) -> None:
     """Add a module, whose entry then runs beside the program's, and returns what it returns."""
     if not program.computations:
         program.CopyFrom(part)
@@ -91,25 +92,25 @@ def _append(program: _hlo_pb.Message, part: _hlo_pb.Message) -> None:
     number = 10 * shift
     both = entry.instructions.add(name=f"tuple.{number}", id=number, opcode="tuple")
     both.operand_ids.extend(made.id for made in ends)
-    both.shape.element_type = _hlo_pb.PrimitiveType["TUPLE"]
+    both.shape.element_type = protobuf.PrimitiveType["TUPLE"]
     both.shape.tuple_shapes.extend(made.shape for made in ends)
     entry.root_id = number
     entry.program_shape.result.CopyFrom(both.shape)
     program.host_program_shape.CopyFrom(entry.program_shape)
 
 
-def _root(computation: _hlo_pb.Message) -> _hlo_pb.Message:
+def _root(computation: protobuf.Message) -> protobuf.Message:
     return next(made for made in computation.instructions if made.id == computation.root_id)
 
 
 def _parameter(type_name: str, shape: list[int]) -> bytes:
     """A program that returns what it is given."""
-    program = _hlo_pb.HloModuleProto(
+    program = protobuf.HloModuleProto(
         name="parameter", entry_computation_name="entry.1", entry_computation_id=1
     )
     entry = program.computations.add(name="entry.1", id=1, root_id=3)
     x = entry.instructions.add(name="parameter.2", id=2, opcode="parameter")
-    x.shape.element_type = _hlo_pb.PrimitiveType[type_name.upper()]
+    x.shape.element_type = protobuf.PrimitiveType[type_name.upper()]
     x.shape.dimensions.extend(shape)
     x.shape.layout.minor_to_major.extend(reversed(range(len(shape))))
     y = entry.instructions.add(name="copy.3", id=3, opcode="copy", operand_ids=[2], shape=x.shape)

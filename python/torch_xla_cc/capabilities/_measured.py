@@ -16,7 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._versions import installed
+from .._runtime.versions import installed
 from ._grid import (
     COUNTS,
     DEVICES,

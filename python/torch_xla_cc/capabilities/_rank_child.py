@@ -18,8 +18,8 @@ from collections.abc import Callable
 import torch
 import torch_xla
 
-import torch_xla_cc
 from torch_xla_cc import _C
+from torch_xla_cc._threads.launch import launch
 from torch_xla_cc.capabilities._emit import forced
 from torch_xla_cc.capabilities._expected import DTYPES, expected, operands, same
 from torch_xla_cc.capabilities._grid import Cell, fields
@@ -70,7 +70,7 @@ def _call(cell: Cell, rank: int, world: int) -> list[torch.Tensor]:
 
 def _outcome(cells: list[Cell], world: int) -> Outcome:
     try:
-        right = torch_xla_cc.launch(_run, (cells, world), nprocs=world, timeout_s=30)
+        right = launch(_run, (cells, world), nprocs=world, timeout_s=30)
     except _C.RanksDisagree as error:
         return Outcome(WRONG, says=normalised(str(error)))
     except Exception as error:

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from .. import _C
-from .._show import show
-from .._targets import lowering_for
+from .._ops.targets import lowering_for
+from .._runtime.show import show
 from . import _grid
 
 # torch's dtypes by HLO's name, and XLA's numbers of them.

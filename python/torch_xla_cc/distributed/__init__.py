@@ -6,9 +6,7 @@ dist.init_process_group("xla_cc")                 # or "cpu:gloo,xla:xla_cc"
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -18,9 +16,8 @@ from torch_xla import runtime
 
 from torch_xla_cc import _C
 from torch_xla_cc._C import CollectiveMismatchError, CollectiveTimeoutError
-from torch_xla_cc._in_graph import in_graph
-from torch_xla_cc._on_paper import on_paper
-from torch_xla_cc._thread_worlds import this_rank
+from torch_xla_cc._ops.call_modes import in_graph, on_paper, one_buffer
+from torch_xla_cc._threads.worlds import this_rank
 from torch_xla_cc.distributed import _autograd, _flight
 from torch_xla_cc.distributed._flight import flight_recorder
 from torch_xla_cc.distributed._groups import monitored_barrier, split_group
@@ -101,21 +98,6 @@ def _create(options: Any, _: Any = None) -> Any:  # noqa: ANN401
         return _C.thread_backend(_group(options), _milliseconds(options))
     # On CPU each process has a client of its own, and XLA does not connect them.
     return _between_processes(options, in_graph=runtime.device_type() != "CPU")
-
-
-@contextlib.contextmanager
-def one_buffer() -> Iterator[None]:
-    """Have lists that are not views of one buffer, in order, refused: their parts are copied.
-
-    The list given to all_gather, and that given to reduce_scatter, may be chunks of one tensor.
-    Then the tensor itself is written, or read. Inside of this, anything else is a ValueError that
-    names the tensor that is off, and where it should be.
-    """
-    before = _C.set_wants_buffers(True)
-    try:
-        yield
-    finally:
-        _C.set_wants_buffers(before)
 
 
 _C.register_kernels()

@@ -12,7 +12,7 @@ from typing import Any
 import torch.distributed as dist
 
 from torch_xla_cc import _C
-from torch_xla_cc._thread_worlds import this_rank
+from torch_xla_cc._threads.worlds import this_rank
 
 _SHOWN = 10  # calls, on standard error
 

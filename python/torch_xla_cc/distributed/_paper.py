@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from torch_xla_cc._on_paper import world_on_paper
+from torch_xla_cc._ops.call_modes import world_on_paper
 
 
 class _Store(c10d.Store):

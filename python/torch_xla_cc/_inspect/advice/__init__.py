@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ... import _hlo_pb
-from ..._hlo import proto
+from ..._hlo import proto, protobuf
 from ..._hlo.flow import TooLargeError
 from ..._hlo.text import Computation
 from ..compiled import Compiled
@@ -27,7 +26,7 @@ def of_traced(traced: Traced, after: Compiled) -> tuple[Advice, ...]:
     found = tuple(fallbacks(traced.calls, traced.target, traced.world))
     if after.failure or not traced.module:
         return found
-    module = _hlo_pb.HloModuleProto.FromString(traced.module)
+    module = protobuf.HloModuleProto.FromString(traced.module)
     before = tuple(proto.computations(module))
     return of_programs(before, after.computations, traced.world, traced.target) + found
 

@@ -12,7 +12,7 @@ from .study import LEAST_BYTES, Advice
 from .table import Lowered, lowered
 
 if TYPE_CHECKING:
-    from ..._recording import Call
+    from ..._ops.recording import Call
 
 # Types that say the same of most values, and what to know about them.
 _OTHER_TYPES = {

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ... import _hlo_pb
-from ..._hlo import traffic
+from ..._hlo import protobuf, traffic
 from ..._hlo.instruction import Array
 from ..compiled import compiled
 
@@ -50,10 +49,10 @@ def lowered(
         return None
     # Only here: a dump, whose target is not known, is read without torch.
     from ... import _C
-    from ..._targets import lowering_for
+    from ..._ops.targets import lowering_for
 
     try:
-        shapes = [(_hlo_pb.PrimitiveType[one.dtype.upper()], one.dims) for one in operands]
+        shapes = [(protobuf.PrimitiveType[one.dtype.upper()], one.dims) for one in operands]
         with lowering_for(target, world):
             made = getattr(_C, f"lower_{op}")(shapes, *fields[op])
     except (KeyError, ValueError):

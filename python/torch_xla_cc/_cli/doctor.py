@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import importlib.util
 import os
 import platform
 from collections.abc import Iterator
 
-from torch_xla_cc import _versions
+from torch_xla_cc._runtime import versions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,19 +23,20 @@ class Finding:
 
 
 def _packages() -> Iterator[Finding]:
-    for package, wanted in (("torch", _versions.TORCH), ("torch_xla", _versions.TORCH_XLA)):
-        version = _versions.installed(package)
+    for package, wanted in (("torch", versions.TORCH), ("torch_xla", versions.TORCH_XLA)):
+        version = versions.installed(package)
         well = version is not None and version.partition("+")[0] == wanted
         yield Finding(package, version or "missing", well, f"pip install {package}=={wanted}")
 
 
 def _extension() -> Iterator[Finding]:
     try:
-        import torch_xla_cc
+        # The whole package, which is above this folder: can it be imported?
+        package = importlib.import_module("torch_xla_cc")
     except ImportError as error:
         yield Finding("torch_xla_cc", str(error), False, "make build, or pip install torch_xla_cc")
         return
-    yield Finding("torch_xla_cc", torch_xla_cc.__version__)
+    yield Finding("torch_xla_cc", package.__version__)
 
 
 def _runtime() -> Iterator[Finding]:
@@ -73,7 +75,7 @@ def _ahead_of_time() -> Iterator[Finding]:
             there = importlib.util.find_spec(package) is not None
         except ModuleNotFoundError:
             there = False
-        version = _versions.installed(name) if there else None
+        version = versions.installed(name) if there else None
         remedy = f"pip install 'torch_xla_cc[{extra}]'"
         yield Finding(name, version or f"missing: only for inspection and compiling; {remedy}")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-Tensors = torch.Tensor | list[torch.Tensor]
+from torch_xla_cc._ops.types import Tensors
 
 compiling = torch.compiler.is_dynamo_compiling
 

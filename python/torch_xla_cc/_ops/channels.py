@@ -14,12 +14,13 @@ from collections.abc import Sequence
 import torch
 from torch_xla.core import xla_model as stock
 
-from torch_xla_cc import _C, _door
-from torch_xla_cc._mailboxes import Sent, mailboxes
-from torch_xla_cc._operators import compiling, operator
-from torch_xla_cc._show import show
-from torch_xla_cc._sites import call_site
-from torch_xla_cc._targets import ranks_are_threads
+from torch_xla_cc import _C
+from torch_xla_cc._ops.operators import compiling, operator
+from torch_xla_cc._ops.targets import ranks_are_threads
+from torch_xla_cc._runtime.call_site import call_site
+from torch_xla_cc._runtime.show import show
+from torch_xla_cc._threads import launch, read_hooks
+from torch_xla_cc._threads.mailboxes import Sent, mailboxes
 
 # Channels of pairs get ids from here on, bare ids are below: the two never meet.
 _FIRST_TAG = 1 << 20
@@ -151,12 +152,14 @@ def _check_alike(
         )
 
 
-def forget() -> None:
+def _forget() -> None:
     """Drop what was sent and never received; a new launch starts with empty channels."""
     _sent.clear()
     _watching.clear()
     _traced.clear()
-    mailboxes.clear()
+
+
+launch.at_end(_forget)
 
 
 def _check_bare(op: str, channel: object) -> int:
@@ -213,7 +216,7 @@ def recv(like: torch.Tensor, channel: int | Channel) -> torch.Tensor:
     bare = _check_bare("recv", channel)
     _C.through_host("recv", bare, like)
     # A peer's send may wait for a collective that is pending here.
-    _door.run_pending(_door.default_rank())
+    read_hooks.run_pending(read_hooks.default_rank())
     sent = mailboxes.take(bare, call_site())
     _check_alike(f"channel {bare}", sent.value, sent.site, like)
     return sent.value.to(like.device)

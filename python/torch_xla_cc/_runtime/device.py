@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import torch
-from torch_xla import _XLAC, runtime  # type: ignore[attr-defined]
+from torch_xla import runtime
 
-# torch_xla's bindings: the only door to it, and private.
-XLAC: Any = _XLAC
+from torch_xla_cc._runtime.private import XLAC
 
 
 def world_size() -> int:

@@ -16,16 +16,23 @@ from torch_xla import runtime
 from torch_xla._internal import pjrt
 from torch_xla.core import xla_model as stock
 
-from torch_xla_cc import _C, _bridge, _channels, _checkpoints, _door, _thread_worlds
-from torch_xla_cc._mailboxes import mailboxes
-from torch_xla_cc._runtime import XLAC
-from torch_xla_cc._show import show
+from torch_xla_cc import _C
+from torch_xla_cc._runtime.private import XLAC
+from torch_xla_cc._runtime.show import show
+from torch_xla_cc._threads import checkpoints, compiling, read_hooks, worlds
+from torch_xla_cc._threads.mailboxes import mailboxes
 
 _DEFAULT_TIMEOUT_S = 600.0
 _PREPARED = "TORCH_XLA_CC_PREPARED"  # in the environment: the runtime was started by launch
 _MOST_DEVICES = 128
 _running = threading.Lock()  # held by the launch of this process
 _GRACE_S = 5.0  # how long ranks that are told to stop may take
+_at_end: list[Callable[[], None]] = []
+
+
+def at_end(forget: Callable[[], None]) -> None:
+    """Have each launch call `forget` when it ends, for what others note of its ranks."""
+    _at_end.append(forget)
 
 
 class RankFailed(RuntimeError):
@@ -55,7 +62,7 @@ class _Rank:
         try:
             XLAC._xla_set_default_device(f"xla:{self.rank}")
             _C.set_thread_fallback(self._fallback)
-            with _thread_worlds.as_rank(self.rank):
+            with worlds.as_rank(self.rank):
                 self.result = fn(self.rank, *args)
                 # What is still pending runs now: peers may wait for this rank's part of it.
                 torch_xla.sync()
@@ -120,18 +127,20 @@ def _world(nprocs: int, timeout_s: float) -> Iterator[None]:
     _C.ranks_start(nprocs, timeout_s)
     mailboxes.timeout_s = timeout_s
     _C.board_clear()
-    _door.open_door()
+    read_hooks.open_door()
     try:
         with (
-            _thread_worlds.thread_worlds(nprocs),
-            _bridge.compiles_on_threads(nprocs),
-            _checkpoints.checkpoints_on_threads(),
+            worlds.thread_worlds(nprocs),
+            compiling.compiles_on_threads(nprocs),
+            checkpoints.checkpoints_on_threads(),
         ):
             yield
     finally:
-        _door.close_door()
+        read_hooks.close_door()
         _C.ranks_stop()
-        _channels.forget()
+        mailboxes.clear()
+        for forget in _at_end:
+            forget()
         XLAC._xla_set_replication_devices(before)
         runtime._WORLD_SIZE = None
         _C.forget_running_target()
@@ -234,7 +243,7 @@ def _launch_threads(
         if any(rank.error is not None for rank in ranks):
             # What the failed ranks left in their graphs shall not run in a later launch.
             for rank in ranks:
-                _door.drop(rank.rank)
+                read_hooks.drop(rank.rank)
         else:
             mailboxes.check_empty()
     _raise_first(ranks)

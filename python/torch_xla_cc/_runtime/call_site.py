@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 import torch_xla
 
-_OURS = f"{Path(__file__).parent}/"
+_OURS = f"{Path(__file__).parents[1]}/"
 _LIBRARIES = tuple(f"{Path(module.__file__ or '').parent}/" for module in (torch, torch_xla))
 
 

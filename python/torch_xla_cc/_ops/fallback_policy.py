@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
 from torch_xla_cc import _C
-from torch_xla_cc._show import show
+from torch_xla_cc._runtime.show import show
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from torch_xla_cc._runtime import XLAC
+from torch_xla_cc._runtime.private import XLAC
 
 if TYPE_CHECKING:
     from torch_xla_cc._hlo.instruction import Instruction

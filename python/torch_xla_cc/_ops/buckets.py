@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torch_xla_cc._show import show
+from torch_xla_cc._runtime.show import show
 
 _MIB = 1 << 20
 

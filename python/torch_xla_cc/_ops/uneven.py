@@ -15,11 +15,10 @@ import torch
 from torch_xla import runtime
 
 from torch_xla_cc import _C
-from torch_xla_cc._operators import Tensors, compiling, operator
-from torch_xla_cc._show import show
-from torch_xla_cc._targets import ranks_are_threads
-
-Groups = Sequence[Sequence[int]] | None
+from torch_xla_cc._ops.operators import compiling, operator
+from torch_xla_cc._ops.targets import ranks_are_threads
+from torch_xla_cc._ops.types import Groups, Tensors
+from torch_xla_cc._runtime.show import show
 
 _MOST_ROWS = 2**31 - 1  # (V1): more are refused, and not filled up before
 

@@ -11,8 +11,8 @@ from typing import Any, ParamSpec
 import torch
 
 from torch_xla_cc import _C
-from torch_xla_cc._operators import compiling
-from torch_xla_cc.xla_model import Groups
+from torch_xla_cc._ops.operators import compiling
+from torch_xla_cc._ops.types import Groups
 
 _P = ParamSpec("_P")
 Move = Callable[..., Any]  # of a tensor and others, to a tensor

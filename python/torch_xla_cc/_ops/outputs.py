@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torch_xla_cc._operators import Tensors
+from torch_xla_cc._ops.types import Tensors
 
 
 def write(op: str, outputs: Tensors, results: Tensors) -> Any:  # noqa: ANN401 (as `outputs`)

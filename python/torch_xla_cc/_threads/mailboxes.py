@@ -9,7 +9,8 @@ from collections import deque
 
 import torch
 
-from torch_xla_cc import _C, _door
+from torch_xla_cc import _C
+from torch_xla_cc._threads import read_hooks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Mailboxes:
 
     def take(self, channel: int, site: str) -> Sent:
         """What was sent first. Waits for it; raises RanksDisagree if it does not come."""
-        rank = _door.default_rank()
+        rank = read_hooks.default_rank()
         end = time.monotonic() + self.timeout_s
         while time.monotonic() < end:
             with self._changed:

@@ -1,0 +1,61 @@
+"""Rows of a report in words, and tables as text."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+
+from rich.console import Console
+from rich.table import Table
+
+from .rows import GONE, HOST, UNKNOWN, Row
+
+WIDTH = 160  # of tables that go to no terminal
+
+
+def text_of(table: Table, width: int) -> str:
+    """The table as it is printed."""
+    page = Console(file=io.StringIO(), width=width)
+    page.print(table)
+    assert isinstance(page.file, io.StringIO)
+    return page.file.getvalue()
+
+
+def became(row: Row) -> str:
+    """ "reduce-scatter -> all-reduce"; "2 all-reduce -> all-reduce-start"."""
+    if row.after == HOST:
+        return "through the host"
+    if row.after == UNKNOWN:
+        return short(row.before)
+    after = row.after + ("-start" if row.asynchronous else "") if row.after else "gone"
+    before = short(row.before)
+    if not before:
+        return f"{after} (the compiler's own)"
+    return after if row.before == (row.after,) else f"{before} -> {after}"
+
+
+def ranks(row: Row, world: int) -> str:
+    """Groups, or pairs, short."""
+    if row.pairs:
+        shown = ", ".join(f"{a}>{b}" for a, b in row.pairs[:4])
+        return shown + (f", ... {len(row.pairs)} pairs" if len(row.pairs) > 4 else "")
+    groups = row.groups or ()
+    if not groups or groups == (tuple(range(world)),):
+        return "all"
+    shown = " ".join("{" + ",".join(map(str, group[:8])) + "}" for group in groups[:2])
+    return shown + (f" ... {len(groups)} of {len(groups[0])}" if len(groups) > 2 else "")
+
+
+def overlap(row: Row) -> str:
+    """What computes meanwhile."""
+    if row.after in (GONE, HOST, UNKNOWN):
+        return ""
+    if not row.asynchronous:
+        return "waits"
+    return short(row.meanwhile) or "nothing"
+
+
+def short(texts: tuple[str, ...]) -> str:
+    """ "2 f32[4], f32[8]"."""
+    counts = Counter(texts)
+    return ", ".join(text if n == 1 else f"{n} {text}" for text, n in counts.items())

@@ -1,0 +1,1 @@
+"""What the collectives of xla_model are made of."""

@@ -1,0 +1,55 @@
+"""How calls of torch.distributed are carried out: in the graph, and of a world on paper."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from torch_xla_cc import _C
+
+_is_on_paper = False  # the world of torch.distributed: see distributed/_paper.py
+
+
+@contextlib.contextmanager
+def in_graph() -> Iterator[None]:
+    """Leave the calls of this thread in the lazy graph until the step.
+
+    Without it each call runs what is pending, as scripts expect: a rank may read what it got while
+    others go on. Inside, all ranks of a group must read, and step, after the same calls.
+    """
+    before = _C.set_in_graph(True)
+    try:
+        yield
+    finally:
+        _C.set_in_graph(before)
+
+
+def on_paper() -> bool:
+    """Whether it is. Then nothing runs that has a collective in it."""
+    return _is_on_paper
+
+
+@contextlib.contextmanager
+def world_on_paper() -> Iterator[None]:
+    """It is, for a block."""
+    global _is_on_paper
+    _is_on_paper = True
+    try:
+        yield
+    finally:
+        _is_on_paper = False
+
+
+@contextlib.contextmanager
+def one_buffer() -> Iterator[None]:
+    """Have lists that are not views of one buffer, in order, refused: their parts are copied.
+
+    The list given to all_gather, and that given to reduce_scatter, may be chunks of one tensor.
+    Then the tensor itself is written, or read. Inside of this, anything else is a ValueError that
+    names the tensor that is off, and where it should be.
+    """
+    before = _C.set_wants_buffers(True)
+    try:
+        yield
+    finally:
+        _C.set_wants_buffers(before)

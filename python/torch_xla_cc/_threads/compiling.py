@@ -1,0 +1,201 @@
+"""torch.compile on ranks that are threads: what is of the process there, kept by thread."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._dynamo import callback, config, convert_frame, eval_frame, utils
+from torch._dynamo.metrics_context import MetricsContext
+from torch.fx.passes.utils import fuser_utils
+
+from torch_xla_cc import _C
+from torch_xla_cc._threads import read_hooks
+from torch_xla_cc._threads.compile_bridge import bridge
+
+
+class _Thread(threading.local):
+    reads = 0
+
+
+_thread = _Thread()
+
+
+class _Counters:
+    """What the bridge asks `torch_xla.debug.metrics` for, by thread: there it is of the process.
+
+    It clears all counters, calls an operator, and looks for one that says it ran on the host. Such
+    an operator reads a tensor, and comes through the door.
+    """
+
+    @staticmethod
+    def counter_value(_: str) -> int:
+        return 0  # added again after clear_counters()
+
+    @staticmethod
+    def clear_counters() -> None:
+        _thread.reads = _C.reads()
+
+    @staticmethod
+    def executed_fallback_ops() -> list[str]:
+        return ["a read of a tensor"] if _C.reads() != _thread.reads else []
+
+
+class _Metrics(threading.local, MetricsContext):
+    """torch's record of a compile, of each thread its own, and one compile at a time.
+
+    torch has a lock for that, but does not take it where it compiles a backward graph.
+    """
+
+    def __enter__(self) -> _Metrics:
+        convert_frame.compile_lock.acquire()
+        MetricsContext.__enter__(self)
+        return self
+
+    def __exit__(self, *error: Any) -> None:  # noqa: ANN401 (three of several types)
+        MetricsContext.__exit__(self, *error)
+        convert_frame.compile_lock.release()
+
+
+def _is_fx_symbolic_tracing() -> bool:
+    # Of torch.fx._symbolic_trace, whose globals it sees. A thread that traces for torch.compile
+    # has the lock; without the last line, others that call a compiled function meanwhile are told
+    # that they trace it.
+    return (
+        _is_fx_tracing_flag  # type: ignore[name-defined]  # noqa: F821
+        and not torch.compiler.is_compiling()
+        and torch._dynamo.convert_frame.compile_lock._is_owned()  # type: ignore[attr-defined]
+    )
+
+
+def _tensors_first(extract: Any, model: torch.fx.GraphModule, inputs: Any) -> Any:  # noqa: ANN401
+    """What `extract` makes of a model, which gets its numbers behind its tensors.
+
+    The bridge counts tensors only where it writes to arguments, and so would write to others.
+    """
+    order = sorted(range(len(inputs)), key=lambda i: not isinstance(inputs[i], torch.Tensor))
+    if order == list(range(len(inputs))):
+        return extract(model, inputs)
+    nodes = [node for node in model.graph.nodes if node.op == "placeholder"]
+    for i in reversed(order):
+        next(iter(model.graph.nodes)).prepend(nodes[i])
+    model.recompile()
+    run = extract(model, [inputs[i] for i in order])
+    return lambda *args: run(*(args[i] for i in order))
+
+
+class _Dynamic:
+    """`dynamic=` of torch.compile, which is a setting of the process while a function runs.
+
+    torch restores what it found, which is another thread's. Here the last thread restores it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._found: dict[str, bool] = {}
+
+    def make(self, enable: bool) -> Callable[[], Callable[[], None]]:
+        """torch._dynamo.eval_frame.make_set_enable_dynamic."""
+        settings = {"assume_static_by_default": not enable}
+        settings |= {} if enable else {"automatic_dynamic_shapes": False}
+
+        def enter() -> Callable[[], None]:
+            with self._lock:
+                self._inside += 1
+                for name, value in settings.items():
+                    self._found.setdefault(name, getattr(config, name))
+                    setattr(config, name, value)
+            return self._leave
+
+        return enter
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                for name, value in self._found.items():
+                    setattr(config, name, value)
+                self._found.clear()
+
+
+class _Collections:
+    """None while anything is traced.
+
+    With four ranks that trace a backward pass, a tensor was found without its attributes
+    ("'FunctionalTensor' object has no attribute 'elem'"), and never with collections off. It seems
+    that autograd's engine, on another thread, holds it where a collection does not look.
+    """
+
+    def __init__(self) -> None:
+        self._were_on = False
+
+    def pause(self, _: object) -> None:
+        self._were_on = gc.isenabled()
+        gc.disable()
+
+    def go_on(self, _: object) -> None:
+        if self._were_on:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def compiles_on_threads(ranks: int) -> Iterator[None]:
+    """Around a launch: what torch.compile and the bridge keep for the process, kept by thread."""
+    limits = config.recompile_limit, config.accumulated_recompile_limit
+    tracing = torch.fx._symbolic_trace.is_fx_symbolic_tracing
+    before = tracing.__code__, utils._METRICS_CONTEXT
+
+    @contextlib.contextmanager
+    def one_at_a_time(*args: Any) -> Iterator[Any]:  # noqa: ANN401 (passed through)
+        # It sets a flag of the process, and a graph that all ranks have is compiled once.
+        stock = stocks["alias_with_buffer_donor_config"]
+        with convert_frame.compile_lock, stock(*args) as saved:
+            yield saved
+
+    def extract(model: torch.fx.GraphModule, inputs: Any) -> Any:  # noqa: ANN401 (passed through)
+        # What it makes of graphs, fx fills from variables of the process, as torch.compile does.
+        read_hooks.run_pending(read_hooks.default_rank())  # peers may need the lock to come
+        with convert_frame.compile_lock:
+            return _tensors_first(stocks["extract_compiled_graph_helper"], model, inputs)
+
+    replacements = {
+        "metrics": _Counters,
+        "alias_with_buffer_donor_config": one_at_a_time,
+        "extract_compiled_graph_helper": extract,
+    }
+    stocks = {name: getattr(bridge, name) for name in replacements}
+    # Ranks compile one function each for its device.
+    config.recompile_limit, config.accumulated_recompile_limit = (n * ranks for n in limits)
+    # Functions that were compiled before have a reference to it.
+    tracing.__code__ = _is_fx_symbolic_tracing.__code__
+    utils._METRICS_CONTEXT = _Metrics(on_exit=utils.record_compilation_metrics)
+    # What is captured stays in the order of the program: fx goes by depth, and graphs of ranks with
+    # the same collectives may differ in that. All the time: a rank that captures gives up the lock
+    # while it waits for others.
+    sorts: Any = fuser_utils  # without its types
+    topo_sort = sorts.topo_sort
+    sorts.topo_sort = sorted
+    make_dynamic = eval_frame.make_set_enable_dynamic
+    eval_frame.make_set_enable_dynamic = _Dynamic().make
+    for name, ours in replacements.items():
+        setattr(bridge, name, ours)
+    collections = _Collections()  # called when the first rank begins, and when the last one ends
+    callback.callback_handler.register_start_callback(collections.pause)
+    callback.callback_handler.register_end_callback(collections.go_on)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # torch._dynamo.reset() has removed them
+            callback.callback_handler.remove_start_callback(collections.pause)
+            callback.callback_handler.remove_end_callback(collections.go_on)
+        config.recompile_limit, config.accumulated_recompile_limit = limits
+        tracing.__code__, utils._METRICS_CONTEXT = before
+        sorts.topo_sort = topo_sort
+        eval_frame.make_set_enable_dynamic = make_dynamic
+        for name, theirs in stocks.items():
+            setattr(bridge, name, theirs)

@@ -1,0 +1,270 @@
+"""The one door to execution for ranks that are threads.
+
+Every way in which torch_xla runs a pending graph goes through here while `launch` runs: the step
+marker and its relatives as wrapped functions of `_XLAC`, reads of single tensors as kernels in C++
+(torch_xla_cc/door.h). At the door a rank with pending collectives waits for its peers, mismatches
+are raised, and ranks that made the same program compile it once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._dynamo import convert_frame
+
+from torch_xla_cc import _C
+from torch_xla_cc._runtime.private import XLAC
+
+# Functions of _XLAC that run, or hand out, what pending tensors will be.
+_READERS = (
+    "_xla_sync_multi",
+    "_xla_sync_live_tensors",
+    "_xla_get_cpu_tensors",
+    "_to_dlpack",
+    "_unsafe_buffer_pointer",
+    "_get_local_shards",
+    "_on_ready_callback",
+)
+
+
+# Given a rank, and whether it steps: a context to run its graph in, or to read one tensor in.
+Around = Callable[[int, bool], contextlib.AbstractContextManager[None]]
+
+
+class _Thread(threading.local):
+    """What holds for one thread."""
+
+    around: Around | None = None
+
+
+_thread = _Thread()
+_originals: dict[str, Callable[..., Any]] = {}
+_ranks_meet = False  # a launch runs; else the door is there for `running` alone, if at all
+# What torch.compile has captured, by its hash. Kept for good, as what it has compiled is.
+_programs: dict[bytes, _C.Program] = {}
+
+
+def _around(rank: int, steps: bool) -> contextlib.AbstractContextManager[None]:
+    return _thread.around(rank, steps) if _thread.around else contextlib.nullcontext()
+
+
+def _rank_of(device: str) -> int:
+    return int((device or XLAC._xla_get_default_device()).rpartition(":")[2])
+
+
+def _program_hash(rank: int) -> bytes:
+    """Equal for ranks that traced the same graph, as far as collectives depend on it."""
+    token = _C.token(rank)
+    if token is None:
+        return b""  # only collectives that move nothing: of empty tensors, a send
+    # The hash waits for the device with the interpreter lock held, which peers need to come.
+    if not _C.ranks_idle(rank):
+        _wait(rank)
+    hashed: bytes = XLAC._get_graph_hash([token])
+    return hashed
+
+
+def _wait(rank: int) -> None:
+    """Wait until the device of this rank has done all that was handed to it."""
+    try:
+        _originals["_xla_wait_device_ops"]([f"CPU:{rank}"])
+    except Exception:
+        # A program has failed. What is pending may need its results, the token among them, and
+        # torch_xla crashes on results that never came.
+        drop(rank)
+        raise
+
+
+def drop(rank: int) -> None:
+    """Throw away what a rank has pending: a later step shall not run it."""
+    _C.ranks_drop(rank)
+    _originals.get("_clear_pending_irs", XLAC._clear_pending_irs)(f"xla:{rank}")
+
+
+def _wait_device_ops(devices: list[str] | None = None) -> None:
+    """`_XLAC._xla_wait_device_ops`, of the rank's own device: others may wait for this rank."""
+    _wait(_rank_of(""))
+
+
+@contextlib.contextmanager
+def _compile_lock_open() -> Iterator[None]:
+    """Without torch.compile's lock, which peers may need to come, should this thread have it.
+
+    It has where torch_xla's bridge calls an operator that reads what a collective gives.
+    """
+    lock: Any = convert_frame.compile_lock
+    if not lock._is_owned():
+        yield
+        return
+    held = lock._release_save()
+    try:
+        yield
+    finally:
+        lock._acquire_restore(held)
+
+
+def _step_marker(
+    device: str = "", devices: list[str] | None = None, wait: bool = True, reset_scope: bool = True
+) -> None:
+    """`_XLAC._xla_step_marker`, after meeting the other ranks. Raises RanksDisagree."""
+    with _around(_rank_of(device), reset_scope):
+        _step(device, devices, wait, reset_scope)
+
+
+def _step(device: str, devices: list[str] | None, wait: bool, reset_scope: bool) -> None:
+    if not _ranks_meet:
+        _originals["_xla_step_marker"](device, devices or [], wait, reset_scope)
+        return
+    rank = _rank_of(device)
+    run = functools.partial(
+        _originals["_xla_step_marker"],
+        device or f"xla:{rank}",
+        devices or [],
+        wait=False,
+        reset_scope=reset_scope,
+    )
+    program_hash = _program_hash(rank) if _C.ranks_pending(rank) else b""
+    try:
+        with _compile_lock_open():
+            _C.ranks_meet(rank, program_hash, run, functools.partial(_wait, rank) if wait else None)
+    except _C.RanksDisagree:
+        drop(rank)
+        raise
+
+
+def run_pending(rank: int) -> None:
+    """Run all that is pending on a rank if there are collectives in it.
+
+    Before it waits for others, and before one tensor of it is read. Reading runs the part of the
+    graph that the tensor needs, and the rest of it again later: the collectives in both would
+    happen twice on this rank and once on the others.
+    """
+    with _around(rank, False):
+        if _C.ranks_pending(rank):
+            _step(f"xla:{rank}", None, wait=False, reset_scope=False)
+
+
+def run_graph(rank: int) -> None:
+    """Run what is pending on the device of a rank that is a process."""
+    XLAC._xla_step_marker(f"xla:{rank}", [], wait=False, reset_scope=False)
+
+
+def _clear_pending_irs(device: str) -> None:
+    """`_XLAC._clear_pending_irs`, and the collectives in them."""
+    _C.ranks_drop(_rank_of(device))
+    _originals["_clear_pending_irs"](device)
+
+
+def _warm_up_cache(tensors: list[torch.Tensor], devices: list[str]) -> None:
+    """`_XLAC._xla_warm_up_cache`: torch.compile has captured a graph, which ends in `tensors`."""
+    _originals["_xla_warm_up_cache"](tensors, devices)
+    rank = _rank_of("")
+    if not _C.ranks_pending(rank):
+        return
+    nodes = re.findall(r"^ *%\d+ = .*? xla_cc::\w+\(", XLAC._get_xla_tensors_text(tensors), re.M)
+    _programs[XLAC._get_graph_hash(tensors)] = _C.traced_program(rank, len(nodes))
+
+
+def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tensor]:
+    """`_XLAC._run_cached_graph`, after meeting the other ranks as a step does."""
+    rank = _rank_of("")
+    for x in inputs:
+        if isinstance(x, torch.Tensor) and x.device.index != rank:
+            raise RuntimeError(
+                f"torch.compile: a graph that was captured on {x.device} is called by rank {rank}. "
+                "Ranks on threads share what torch.compile makes of a function without tensor "
+                "arguments. Give it a tensor of the rank's device as an argument"
+            )
+    run_pending(rank)
+    program = _programs.get(program_hash)
+    if not program:
+        found: list[torch.Tensor] = _originals["_run_cached_graph"](program_hash, inputs)
+        return found
+    # It takes the lock of the device with the interpreter lock held, which peers need to come.
+    if not _C.ranks_idle(rank):
+        _wait(rank)
+    results: list[torch.Tensor] = []
+
+    def run() -> None:
+        results.extend(_originals["_run_cached_graph"](program_hash, inputs))
+
+    try:
+        _C.issue_program(rank, program)
+        # Each rank runs its own: its inputs are its own, and there is nothing to compile.
+        _C.ranks_meet(rank, program_hash + f" {rank}".encode(), run, None, compiled=True)
+    except _C.RanksDisagree:
+        drop(rank)
+        raise
+    return results
+
+
+def _reader(name: str) -> Callable[..., Any]:
+    def read(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (passed through)
+        run_pending(_rank_of(""))
+        return _originals[name](*args, **kwargs)
+
+    return read
+
+
+def _set_use_eager_mode(value: bool) -> None:
+    if value and _ranks_meet:
+        raise RuntimeError(
+            "eager mode of torch_xla runs each operation by itself, and ranks that are threads on "
+            "the CPU have to meet before a collective runs. Leave eager mode off under "
+            "torch_xla_cc.launch"
+        )
+    _originals["_set_use_eager_mode"](value)
+
+
+def open_door(ranks_meet: bool = True) -> None:
+    """Put the door in place: for ranks that are threads, or else for `running` alone."""
+    global _ranks_meet
+    _ranks_meet = ranks_meet
+    replacements: dict[str, Callable[..., Any]] = {name: _reader(name) for name in _READERS}
+    replacements["_xla_step_marker"] = _step_marker
+    replacements["_xla_wait_device_ops"] = _wait_device_ops
+    replacements["_set_use_eager_mode"] = _set_use_eager_mode
+    replacements["_clear_pending_irs"] = _clear_pending_irs
+    replacements["_xla_warm_up_cache"] = _warm_up_cache
+    replacements["_run_cached_graph"] = _run_cached_graph
+    for name, function in replacements.items():
+        _originals[name] = getattr(XLAC, name)
+        setattr(XLAC, name, function)
+    _C.open_door(run_pending)
+
+
+def close_door() -> None:
+    """Take it out: torch_xla is as it was."""
+    global _ranks_meet
+    _C.close_door()
+    _ranks_meet = False
+    for name, function in _originals.items():
+        setattr(XLAC, name, function)
+    _originals.clear()
+
+
+@contextlib.contextmanager
+def running(around: Around) -> Iterator[None]:
+    """Whatever runs a graph on this thread, or reads of it, does so inside of `around`."""
+    opens = not _originals  # no launch is running
+    if opens:
+        open_door(ranks_meet=False)
+    before = _thread.around
+    _thread.around = around
+    try:
+        yield
+    finally:
+        _thread.around = before
+        if opens:
+            close_door()
+
+
+def default_rank() -> int:
+    """The rank whose device is this thread's default."""
+    return torch.device(XLAC._xla_get_default_device()).index or 0
