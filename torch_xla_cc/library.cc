@@ -49,8 +49,9 @@ std::vector<at::Tensor> Shaped(const T& node, const std::vector<at::Tensor>& ope
 // Whether torch.compile's bridge calls an operator to see what it is. Peers do not, so nothing may
 // be left to run.
 bool BridgeLooks() {
-  constexpr int kLooks = 1;  // _bridge.LOOKS
-  return py::module_::import("torch_xla_cc._bridge").attr("state")().cast<int>() == kLooks;
+  constexpr int kLooks = 1;  // compile_bridge.LOOKS
+  return py::module_::import("torch_xla_cc._threads.compile_bridge").attr("state")().cast<int>() ==
+         kLooks;
 }
 
 template <class T>

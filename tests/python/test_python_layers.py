@@ -20,8 +20,6 @@ FLOORS = (
     ("_inspect",),
     ("_cli",),
     ("__init__", "cli"),
-    # What the extension module imports by these names, until it is handed the functions.
-    ("_bridge", "_door", "_views"),
 )
 # On one floor, and strangers to each other.
 APART = {("_runtime", "_hlo"), ("_aot", "_threads"), ("distributed", "capabilities")}

@@ -22,7 +22,7 @@ struct Place {
 std::optional<Place> PlaceOf(const at::Tensor& x) {
   if (!x.is_view() || !at::functionalization::impl::isFunctionalTensor(x)) return Place{x, 0};
   const py::gil_scoped_acquire locked;
-  const py::object offset = py::module_::import("torch_xla_cc._views").attr("place")(x);
+  const py::object offset = py::module_::import("torch_xla_cc._ops.views").attr("place")(x);
   if (offset.is_none()) return std::nullopt;
   return Place{at::Tensor(x._base()), offset.cast<int64_t>()};
 }

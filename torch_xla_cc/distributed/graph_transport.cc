@@ -65,7 +65,7 @@ at::Tensor Rows(const at::Tensor& x) { return x.dim() == 0 ? x.reshape({1}) : x;
 void RunPending(const Group& group, Timeout timeout) {
   if (group.size() == 1) return;  // nobody waits for it
   const py::gil_scoped_acquire locked;
-  const py::module_ door = py::module_::import("torch_xla_cc._door");
+  const py::module_ door = py::module_::import("torch_xla_cc._threads.read_hooks");
   Ranks::Get().SetLimit(group.own(), timeout);
   const auto restore =
       c10::make_scope_exit([&] { Ranks::Get().SetLimit(group.own(), Ranks::kNoLimit); });
@@ -147,7 +147,7 @@ void GraphTransport::Announce(const CallPtr& call) {
 
 void GraphTransport::Forget() {
   const py::gil_scoped_acquire locked;
-  const py::module_ door = py::module_::import("torch_xla_cc._door");
+  const py::module_ door = py::module_::import("torch_xla_cc._threads.read_hooks");
   if (!beside_) door.attr("drop")(door.attr("default_rank")());
 }
 

@@ -302,12 +302,12 @@ enum class Bridge { kAway, kLooks, kCaptures };
 Bridge BridgeState() {
   const py::gil_scoped_acquire locked;
   return static_cast<Bridge>(
-      py::module_::import("torch_xla_cc._bridge").attr("state")().cast<int>());
+      py::module_::import("torch_xla_cc._threads.compile_bridge").attr("state")().cast<int>());
 }
 
 [[noreturn]] void RefuseCapture(const char* op) {
   const py::gil_scoped_acquire locked;
-  py::module_::import("torch_xla_cc._bridge").attr("refuse")(op);
+  py::module_::import("torch_xla_cc._threads.compile_bridge").attr("refuse")(op);
   throw std::logic_error("refuse() raises");
 }
 
