@@ -51,9 +51,11 @@ build: $(EXTENSION) ## Set up, and compile the extension module in place
 
 $(EXTENSION): $(EXTENSION_SOURCES) | $(STAMP)
 	@echo "Compiling torch_xla_cc._C"
-	@mkdir -p build
+	@mkdir -p build && touch build/started
 	@CPPFLAGS=-Werror PATH="$(BIN):$$PATH" $(BIN)/python setup.py build_ext --inplace \
 	  >build/extension.log 2>&1 || { cat build/extension.log; exit 1; }
+	@# What was edited since is not in it.
+	@touch -r build/started $@
 
 demo: build ## Set up, build, and run the demo
 	@$(RUN) examples/demo.py
