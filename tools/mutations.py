@@ -29,8 +29,8 @@ MUTATIONS = [
     # Lowering rules.
     Mutation(
         "all_to_all swaps dimensions",
-        "return {Rearrange(c, exchanged[0], split_dim, concat_dim, groups.Size(world_size))};",
-        "return {Rearrange(c, exchanged[0], concat_dim, split_dim, groups.Size(world_size))};",
+        "return ConcatenateBlocks(c, c.Reshape(exchanged, blocks), split_dim, concat_dim);",
+        "return ConcatenateBlocks(c, c.Reshape(exchanged, blocks), concat_dim, split_dim);",
         _values("2-all_to_all-"),
     ),
     Mutation(
@@ -59,8 +59,8 @@ MUTATIONS = [
     ),
     Mutation(
         "ranks in no group left out",
-        "const AllReduce whole{reduction, groups.WithSingles(world_size).Sorted()};",
-        "const AllReduce whole{reduction, groups.Sorted()};",
+        "if (sizes[rank] == 0) all.push_back({rank});",
+        "if (sizes[rank] < 0) all.push_back({rank});",
         _FALLBACKS,
     ),
     Mutation(
@@ -71,8 +71,8 @@ MUTATIONS = [
     ),
     Mutation(
         "broadcast zeros who is alone",
-        "keeps[rank] = positions[rank] == root || sizes[rank] == 0;",
-        "keeps[rank] = positions[rank] == root;",
+        " || sizes[rank] == 0;",
+        " || sizes[rank] < 0;",
         _FALLBACKS,
     ),
     Mutation(
@@ -82,9 +82,9 @@ MUTATIONS = [
         _values("4-all_reduce-"),
     ),
     Mutation(
-        "rows behind the last are kept",
-        "return c.BitcastConvert(KeepRows(c, WithRows(c, to, rows), Sums(sizes)), type);",
-        "return c.BitcastConvert(WithRows(c, to, rows), type);",
+        "one row too many is kept",
+        'c.Compare("LT", c.Iota(indices, 0), c.Fill(limit, indices));',
+        'c.Compare("LE", c.Iota(indices, 0), c.Fill(limit, indices));',
         ("tests/python/test_uneven.py -k 'test_all_forms'",),
     ),
     # Verification.
@@ -98,7 +98,7 @@ MUTATIONS = [
         "a root in no group",
         "if (groups.Sizes(call.world_size())[root] == 0) {",
         "if (groups.Sizes(call.world_size())[root] < 0) {",
-        _INVALID,
+        (*_INVALID, "//tests/lowering:verify_test"),
     ),
     Mutation(
         "a rank in two groups",
@@ -111,7 +111,7 @@ MUTATIONS = [
         "key without dimensions",
         "numbers_.insert(numbers_.end(), shape.dims.begin(), shape.dims.end());",
         "numbers_.push_back(shape.Elements());",
-        _CACHE,
+        (*_CACHE, *_DISAGREE),
     ),
     Mutation(
         "key rounds the scale",
@@ -170,14 +170,17 @@ MUTATIONS = [
         "the others go on",
         '_stop(ranks, "another rank has failed")',
         "pass",
-        ("tests/python/test_launch.py -k one_failure",),
+        ("tests/python/test_launch.py",),
     ),
     # torch.distributed.
     Mutation(
         "root by its place in the group",
         "CollectiveBroadcast{group().members[root], groups_}",
         "CollectiveBroadcast{root, groups_}",
-        _calls("threads-4-subgroups or threads-3-subgroups"),
+        (
+            "tests/distributed/test_torch_suite.py -k broadcast_group",
+            *_calls("threads-4-subgroups or threads-3-subgroups"),
+        ),
     ),
     Mutation(
         "reduce writes on all ranks",
