@@ -210,20 +210,29 @@ MUTATIONS = [
         "splits of the input received",
         "received_sizes = in_bytes(output, output_splits),",
         "received_sizes = in_bytes(output, input_splits),",
-        _calls("processes-2-"),
+        (
+            *_calls("processes and (all_to_all or transpose)"),
+            "tests/distributed/test_soak.py -k processes",
+        ),
     ),
     Mutation(
         "keys in the store twice",
         'keys.push_back(std::to_string(number) + "/" + std::to_string(rank) + "/" +',
         'keys.push_back(std::to_string(number % 2) + "/" + std::to_string(rank) + "/" +',
-        ("tests/distributed/test_faults.py -k 'processes and not mismatch'",),
+        (
+            "tests/distributed/test_soak.py -k processes",
+            "tests/distributed/test_groups.py -k 'barrier or late'",
+        ),
     ),
     # Python.
     Mutation(
         "the backend stays installed",
         'dist.Backend._plugins["XLA"] = _replaced_backend[0]',
         "pass",
-        ("tests/python/test_install.py -k 'install_and_uninstall or is_for_a_block'",),
+        (
+            "tests/python/test_install.py -k 'install_and_uninstall or is_for_a_block'",
+            "tests/distributed/test_groups.py -k the_name_of_torch_xla",
+        ),
     ),
     Mutation(
         "gradient without the scale",

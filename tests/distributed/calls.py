@@ -135,10 +135,10 @@ def all_to_all_single(rank, device, dtype=torch.float32):
 
 
 def all_to_all_split(rank, device, dtype=torch.float32):
-    """Rank i sends (i + j) % 3 rows to rank j."""
+    """Rank i sends (2 i + j) % 3 rows to rank j, and gets another number from it."""
     size = dist.get_world_size()
-    sent = [(rank + to) % 3 for to in range(size)]
-    received = [(source + rank) % 3 for source in range(size)]
+    sent = [(2 * rank + to) % 3 for to in range(size)]
+    received = [(2 * source + rank) % 3 for source in range(size)]
     x = values(rank, (sum(sent), 2, 2), dtype, device)
     output = torch.zeros(sum(received), 2, 2, dtype=dtype, device=device)
     dist.all_to_all_single(output, x, received, sent)
