@@ -60,7 +60,10 @@ def reduce(rank, device, kind="SUM", shape=(3, 4), dtype=torch.float32):
     x = values(rank, shape, dtype, device)
     dist.reduce(x, 0, getattr(dist.ReduceOp, kind))
     step(device)
-    return [x.cpu()] if rank == 0 else []  # gloo changes the others
+    if rank == 0:
+        return [x.cpu()]
+    # gloo changes the others; ours keep what they have.
+    return [values(rank, shape, dtype, "cpu") if device == "cpu" else x.cpu()]
 
 
 def all_gather(rank, device, shape=(3, 4), dtype=torch.float32):
@@ -132,10 +135,10 @@ def all_to_all_single(rank, device, dtype=torch.float32):
 
 
 def all_to_all_split(rank, device, dtype=torch.float32):
-    """Rank i sends (i + j) % 3 rows to rank j."""
+    """Rank i sends (2 i + j) % 3 rows to rank j, and gets another number from it."""
     size = dist.get_world_size()
-    sent = [(rank + to) % 3 for to in range(size)]
-    received = [(source + rank) % 3 for source in range(size)]
+    sent = [(2 * rank + to) % 3 for to in range(size)]
+    received = [(2 * source + rank) % 3 for source in range(size)]
     x = values(rank, (sum(sent), 2, 2), dtype, device)
     output = torch.zeros(sum(received), 2, 2, dtype=dtype, device=device)
     dist.all_to_all_single(output, x, received, sent)
@@ -311,7 +314,9 @@ def subgroups(rank, device):
             dist.all_reduce(x, group=group)
             outputs = [torch.zeros_like(x) for _ in members]
             dist.all_gather(outputs, x + rank, group=group)
-            found += [x.cpu(), *(output.cpu() for output in outputs)]
+            of_last = x + rank
+            dist.broadcast(of_last, members[-1], group=group)
+            found += [x.cpu(), of_last.cpu(), *(output.cpu() for output in outputs)]
     return found
 
 

@@ -252,3 +252,18 @@ def mesh(rank):
         dist.all_reduce(x, group=both.get_group(name))
         found.append(x.item())
     return found
+
+
+def barriers(rank):
+    """Rank 1 comes late to all but the first; how long each waits."""
+    if not dist.is_initialized():
+        dist.init_process_group("cpu:gloo,xla:xla_cc")
+    group = dist.new_group(backend="xla_cc")
+    waited = []
+    for times in range(4):
+        if rank == 1 and times > 0:
+            time.sleep(0.5)
+        begin = time.monotonic()
+        dist.barrier(group)
+        waited.append(time.monotonic() - begin)
+    return waited[1:]

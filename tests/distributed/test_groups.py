@@ -122,3 +122,8 @@ def test_groups_along_the_axes_of_a_mesh_are_the_same_on_all_ranks():
 @pytest.mark.parametrize("where", RUN)
 def test_device_mesh(where):
     assert RUN[where](4, groups.mesh) == [[2.0, 1.0], [4.0, 1.0], [2.0, 5.0], [4.0, 5.0]]
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_every_barrier_waits_for_all(where):
+    assert min(RUN[where](2, groups.barriers)[0]) > 0.2

@@ -55,10 +55,12 @@ CALLS = {
     "order in a group": lambda: lower(8, 0, [HALVES[0], HALVES[1][::-1]]),
     "type": lambda: _C.lower_all_gather([(10, [8, 4])], 0, None),
     "number": lambda: _C.lower_all_gather([(F32, [8, 4])] * 2, 0, None),
+    "as many elements": lambda: _C.lower_all_gather([(F32, [4, 8])], 0, None),
     "rank": lambda: _C.lower_all_gather([(F32, [8, 4, 1])], 0, None),
     "op": lambda: _C.lower_collective_broadcast([(F32, [8, 4])], 0, None),
     "kind": lambda: _C.lower_all_reduce([(F32, [8, 4])], "max", 1.0, 1.0, None),
     "scale": lambda: _C.lower_all_reduce([(F32, [8, 4])], "sum", 0.5, 1.0, None),
+    "fraction of a scale": lambda: _C.lower_all_reduce([(F32, [8, 4])], "sum", 0.25, 1.0, None),
     "factor": lambda: _C.lower_all_reduce([(F32, [8, 4])], "premultiplied_sum", 1.0, 0.5, None),
     "pairs": lambda: _C.lower_collective_permute([(F32, [8, 4])], [[0, 1]]),
     "other pairs": lambda: _C.lower_collective_permute([(F32, [8, 4])], [[1, 0]]),
@@ -80,9 +82,14 @@ def test_targets_are_kept_apart():
         smaller = lower(8)
     with lowering_for("gpu:h100x8"):
         gpu = lower(8)
+    with lowering_for("gpu:h100", 8):
+        named = lower(8)
+    with lowering_for("gpu:h100", 4):  # of one name
+        half = lower(8)
     assert lower(8) == here
     assert (here["world_size"], smaller["world_size"], gpu["target"]) == (8, 4, "gpu:h100x8")
-    assert counts()[2] == 3
+    assert (named["world_size"], half["world_size"], half["target"]) == (8, 4, named["target"])
+    assert counts()[2] == 5
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 7])

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch_xla
 import worlds
 from torch_xla.core import xla_model as stock
@@ -41,6 +42,15 @@ def test_install_and_uninstall():
     assert all(getattr(stock, name) is getattr(ours, name) for name in NAMES)
     torch_xla_cc.uninstall()
     assert changed() == []
+
+
+def test_torch_distributed_is_as_it_was():
+    plugin, functions = dist.Backend._plugins["XLA"], dict(vars(dist))
+    with torch_xla_cc.installed():
+        assert dist.Backend._plugins["XLA"] is not plugin
+        assert dist.new_group is not functions["new_group"]
+    assert dist.Backend._plugins["XLA"] is plugin
+    assert [name for name, one in functions.items() if vars(dist)[name] is not one] == []
 
 
 def test_twice_is_once():

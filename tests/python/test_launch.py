@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import forks
@@ -117,6 +118,11 @@ def test_one_failure_ends_all(place):
     assert "in raise_boom" in str(failure.value.__cause__)  # the worker's traceback
     # And the next launch starts from nothing.
     assert worlds.run(4, result, "after")[3]["sum"] == [6.0, 6.0]
+    assert max(worlds.run(4, threads_of_ranks)) <= 4
+
+
+def threads_of_ranks(rank):
+    return sum(thread.name.startswith("rank ") for thread in threading.enumerate())
 
 
 def late_failure(rank):
