@@ -78,8 +78,11 @@ def all_cases(rank):
             found[name] = ours, function(rank, "cpu", **fields)
         except Exception as error:
             found[name] = f"{type(error).__name__}: {error}"
+        # gloo's ranks must not leave while others are in a call; and all stop where one has failed.
+        failed = torch.tensor([isinstance(found[name], str)], dtype=torch.int32)
+        dist.all_reduce(failed)
+        if failed.item():
             break
-        dist.all_reduce(torch.zeros(1))  # gloo's ranks must not leave while others are in a call
     return found
 
 
@@ -88,13 +91,13 @@ def seen(where, world):
     """What all cases gave, by rank, or raised: one launch, whose ranks meet once."""
     try:
         return RUN[where](world, all_cases, timeout_s=240)
-    except Exception as error:
+    except BaseException as error:
         return error
 
 
 def check_same(where, world, name):
     by_rank = seen(where, world)
-    if isinstance(by_rank, Exception):
+    if isinstance(by_rank, BaseException):
         raise by_rank
     found = [of_rank.get(name, "an earlier case has failed") for of_rank in by_rank]
     assert not any(isinstance(of_rank, str) for of_rank in found), found

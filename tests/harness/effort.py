@@ -13,7 +13,8 @@ from typing import Any
 
 import hypothesis
 
-SEED = int(os.environ.get("TORCH_XLA_CC_SEED", time.time() // 86_400))
+# Of all processes of a run, also of those that start after midnight.
+SEED = int(os.environ.setdefault("TORCH_XLA_CC_SEED", str(int(time.time() // 86_400))))
 TIMES = int(os.environ.get("TORCH_XLA_CC_HUNT", "1"))
 
 

@@ -8,8 +8,9 @@ started, which each child asserts. Its environment is the one that is asked for.
     child = forks.start(function, *args, env={...}, output=file)
     done = forks.run_code("import torch_xla_cc; print(1)")  # as subprocess.run([python, "-c", ...])
 
-Not the same as in an interpreter of its own: what happens in imports, and the interpreter's own
-end after its atexit functions. Tests of those start one (test_import.py, test_from_nccl.py).
+Not the same as in an interpreter of its own: what happens in imports, the variables of the
+environment that are read there (TORCH_XLA_CC_FALLBACK is read again), and the interpreter's own end
+after its atexit functions. Tests of those start one (test_import.py, test_from_nccl.py).
 """
 
 from __future__ import annotations
@@ -133,9 +134,10 @@ def _completed(
     timeout = options.pop("timeout", 120.0)
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         process = start(main, what, list(argv), output=output, errors=errors, **options)
-        process.join(timeout)
-        late = process.exitcode is None
-        if late:
+        try:
+            process.join(timeout)
+            late = process.exitcode is None
+        finally:  # also of a test that is interrupted: this process would wait for its children
             process.kill()
             process.join()
         texts = [os.pread(file.fileno(), 1 << 26, 0).decode() for file in (output, errors)]
@@ -157,6 +159,9 @@ def _child(
     import torch_xla
     from torch_xla import _XLAC
 
+    from torch_xla_cc import _C
+    from torch_xla_cc._ops import fallback_policy
+
     assert not _XLAC._xla_runtime_is_initialized(), "an XLA runtime has started in the server"
     os.dup2(output, 1)
     os.dup2(errors, 2)
@@ -167,6 +172,7 @@ def _child(
         env.setdefault(name, value)
     _set_environment(env)
     torch_xla._setup_xla_flags()  # adds to those that are asked for
+    _C.set_fallback(fallback_policy.from_environment())  # as an import does
     os.chdir(cwd)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     target(*args)

@@ -46,26 +46,27 @@ class Processes:
         return [result for _, result in outcomes]
 
     def outcomes(self, fn: Any, *args: Any, timeout_s: float = 60.0) -> list[Any]:
-        """((exception, traceback) or None, result) by rank; None for a rank that has died."""
+        """((exception, traceback) or None, result) by rank."""
         if self._started is None:
             self._start()
         request = worlds._dumps((fn, args))
-        for pipe in self._ranks:
-            pipe.send_bytes(request)
         end = time.monotonic() + timeout_s
-        found: list[Any] = []
-        for rank, pipe in enumerate(self._ranks):
-            try:
-                if not pipe.poll(max(0.1, end - time.monotonic())):
-                    report = self._report(f"rank {rank} took more than {timeout_s:g} s")
-                    self.close()
-                    raise worlds.WorkerHung(report)
-                found.append(pickle.loads(pipe.recv_bytes()))
-            except (EOFError, ConnectionError):
-                found.append(None)
-        if None in found:
+        try:
+            for pipe in self._ranks:
+                pipe.send_bytes(request)
+            return [self._answer(rank, end, timeout_s) for rank in range(self.size)]
+        except BaseException:  # also pytest-timeout and ctrl-C: answers would come too late
             self.close()
-        return found
+            raise
+
+    def _answer(self, rank: int, end: float, timeout_s: float) -> Any:
+        pipe = self._ranks[rank]
+        try:
+            if not pipe.poll(max(0.1, end - time.monotonic())):
+                raise worlds.WorkerHung(self._report(f"rank {rank} took more than {timeout_s:g} s"))
+            return pickle.loads(pipe.recv_bytes())
+        except (EOFError, ConnectionError) as error:
+            raise worlds.WorkerDied(self._report(f"rank {rank} died")) from error
 
     def close(self) -> None:
         """End the ranks."""
@@ -92,9 +93,11 @@ class Processes:
                 if not pipe.poll(max(0.1, end - time.monotonic())):
                     raise EOFError
                 assert pipe.recv() == "ready"
-        except (EOFError, ConnectionError) as error:
+        except BaseException as error:
             report = self._report("did not start")
             self.close()
+            if not isinstance(error, (EOFError, ConnectionError)):
+                raise
             raise worlds.WorkerDied(report) from error
         self.pids = [process.pid for process in self._started.processes]
 

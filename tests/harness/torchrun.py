@@ -27,9 +27,13 @@ class Ranks:
     ) -> None:
         self._store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
         self.processes: list[Any] = []
-        for rank in range(size):
-            of_rank = {**os.environ, **_variables(rank, size, self._store.port), **env}
-            self.processes.append(forks.start(target, *args[rank], env=of_rank, output=output))
+        try:
+            for rank in range(size):
+                of_rank = {**os.environ, **_variables(rank, size, self._store.port), **env}
+                self.processes.append(forks.start(target, *args[rank], env=of_rank, output=output))
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """End those that still run."""

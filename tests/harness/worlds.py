@@ -176,8 +176,12 @@ class World:
                 output=self._log,
             )
         ready = False
-        with contextlib.suppress(EOFError, ConnectionError):
-            ready = self._pipe.poll(_START_S) and self._pipe.recv() == "ready"
+        try:
+            with contextlib.suppress(EOFError, ConnectionError):
+                ready = self._pipe.poll(_START_S) and self._pipe.recv() == "ready"
+        except BaseException:  # a test that is interrupted
+            self.close()
+            raise
         if not ready:
             report = self._report("did not start")
             self.close()

@@ -24,47 +24,78 @@ _STDERR_TAIL = 16_000
 class _Child:
     """A process that compiles one module after the other, for so many ranks on threads."""
 
-    def __init__(self, ranks: int, flags: str) -> None:
-        self.serves = (os.getpid(), ranks, flags)
+    def __init__(self, ranks: int, environment: dict[str, str]) -> None:
+        self._serves = ranks, environment
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by end)
         self._pipe, theirs = Pipe()
         with theirs:
-            # It ends when this process does, and with it the pipe.
+            # It ends when this process does, and with it the pipe. Ctrl-C is for this process.
             self._process = subprocess.Popen(
                 [sys.executable, str(_CHILD), str(theirs.fileno()), str(ranks)],
-                env={**os.environ, "XLA_FLAGS": flags},
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=self._errors,
                 stderr=self._errors,
                 pass_fds=[theirs.fileno()],
+                start_new_session=True,
             )
 
+    def serves(self, ranks: int, environment: dict[str, str]) -> bool:
+        return self._process.poll() is None and self._serves == (ranks, environment)
+
     def compile(self, parameters: str, module: bytes, timeout_s: float) -> bytes:
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            self._process.kill()
+
+        limit = threading.Timer(timeout_s, stop)  # of all: a child that hangs does not read either
+        limit.daemon = True
+        limit.start()
         try:
             self._pipe.send_bytes(parameters.encode())
             self._pipe.send_bytes(module)
-            if not self._pipe.poll(timeout_s):
-                raise CompilerTimeout(f"compiling for 'cpu' took more than {timeout_s} s")
             refused = self._pipe.recv_bytes().decode()
             if refused:
                 raise CompilerError(f"compiling for 'cpu': {refused}")
             return self._pipe.recv_bytes()
-        except (EOFError, ConnectionError):
+        except (EOFError, OSError):
             code = self._process.wait()
+            if late.is_set():
+                message = f"compiling for 'cpu' took more than {timeout_s} s"
+                raise CompilerTimeout(message) from None
             size = os.fstat(self._errors.fileno()).st_size
             last = os.pread(self._errors.fileno(), _STDERR_TAIL, max(0, size - _STDERR_TAIL))
             raise crash("cpu", code, last.decode(errors="replace")) from None
+        finally:
+            limit.cancel()
 
     def end(self) -> None:
-        if self.serves[0] == os.getpid():  # and not that of a process which forked this one
-            self._process.kill()
-            self._process.wait()
+        self._process.kill()
+        self._process.wait()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Close what this process has of it."""
         self._pipe.close()
         self._errors.close()
 
 
 _lock = threading.Lock()
 _kept: _Child | None = None  # to start one takes seconds: it imports torch
+
+
+def _after_fork() -> None:
+    """The child is that of the process which forked this one."""
+    global _lock, _kept
+    _lock = threading.Lock()
+    if _kept is not None:
+        _kept.let_go()
+        _kept = None
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def compile_on_cpu(module: bytes, ranks: int, timeout_s: float, flags: str = "") -> bytes:
@@ -81,12 +112,12 @@ def compile_on_cpu(module: bytes, ranks: int, timeout_s: float, flags: str = "")
             for array in arrays(proto.type_text(shape))
         ]
     )
+    environment = {**os.environ, "XLA_FLAGS": flags}
     with _lock, contextlib.ExitStack() as on_failure:
-        if _kept is not None and _kept.serves != (os.getpid(), ranks, flags):
-            _kept.end()
-            _kept = None
+        if _kept is not None and not _kept.serves(ranks, environment):
+            _forget()
         if _kept is None:
-            _kept = _Child(ranks, flags)
+            _kept = _Child(ranks, environment)
         # What XLA:CPU has refused may have broken its memory: the next call gets a new child.
         on_failure.callback(_forget)
         program = _kept.compile(parameters, module, timeout_s)

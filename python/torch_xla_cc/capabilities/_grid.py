@@ -35,7 +35,7 @@ OPS = {
     "uneven_reduce_scatter": GROUP_FORMS,
     "uneven_all_to_all": GROUP_FORMS,
 }
-# No compiler has an instruction for these: capability_fixed.inc.
+# No compiler has an instruction for these: lowering/capability/fixed.inc.
 WITHOUT_INSTRUCTION = {"uneven_all_gather", "uneven_reduce_scatter"}
 # The others have no instruction that takes several operands and means one of each.
 LISTS = {"all_gather", "all_reduce", "reduce_scatter"}
