@@ -4,9 +4,7 @@
 
 tools/mutations.py says what is replaced by what, and which tests should notice. A test that fails,
 hangs or aborts has noticed. `--intact` runs these tests on what is not broken: all must pass.
-
-FOLDER is a checkout that is made and kept, so that builds are incremental. What was compiled stays
-in its build/mutants: a commit with the same C++ is not compiled again.
+FOLDER is a checkout that is kept; what was compiled there is in its build/mutants.
 """
 
 from __future__ import annotations
@@ -64,14 +62,12 @@ def git(folder: Path, *args: str) -> str:
 def checkout(commit: str, folder: Path | None) -> Iterator[Path]:
     """A worktree with that commit; one that is not given is removed in the end."""
     commit = git(ROOT, "rev-parse", f"{commit}^{{commit}}").strip()
-    if folder and folder.exists():
-        if git(folder, "status", "--porcelain", "--untracked-files=no"):
-            sys.exit(f"{folder} has changes")
-        git(folder, "checkout", "--quiet", "--detach", commit)
-        yield folder.resolve()
-        return
     made = folder or Path(tempfile.mkdtemp(prefix="mutate")) / "checkout"
-    git(ROOT, "worktree", "add", "--detach", str(made), commit)
+    if not made.exists():
+        git(ROOT, "worktree", "add", "--detach", str(made), commit)
+    elif git(made, "status", "--porcelain", "--untracked-files=no"):
+        sys.exit(f"{made} has changes")
+    git(made, "checkout", "--quiet", "--detach", commit)
     try:
         yield made.resolve()
     finally:
@@ -144,7 +140,7 @@ def caught(folder: Path, target: str) -> str:
     status, output = run(folder, command, TEST_S if command[0] != "bazel-4" else BUILD_S)
     if not status:
         return "" if status == 0 else f"{target}: hangs"
-    lines = re.findall(r"^(?:FAILED|ERROR) .*|^//\S+ +FAILED.*|.*\[  FAILED  \].*", output, re.M)
+    lines = re.findall(r"^(?:FAILED|ERROR) .*|.*\[  FAILED  \].*", output, re.M)
     if status > 1 and not lines and not target.startswith("//"):
         sys.exit(f"{target} cannot be run:\n{output[-3000:]}")
     return lines[-1] if lines else f"{target}: ended by {status}"
@@ -172,6 +168,8 @@ def main() -> int:
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--intact", action="store_true")
     args = parser.parse_args()
+    for stop in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stop, lambda *_: sys.exit("stopped"))  # and what is broken is put back
     chosen = [one for one in MUTATIONS if not args.only or one.name in args.only]
     missed = 0
     with checkout(args.commit, args.folder) as folder:

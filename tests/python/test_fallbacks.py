@@ -203,6 +203,8 @@ ROWS = [
     ("tpu:v5e", 5, "all_gather", (0, [[4, 2, 0], [1, 3]]), [8], ["all-gather"]),
     ("tpu:v5e", 5, "all_reduce", ("sum", 1.0, 1.0, [[4, 2, 0], [1, 3]]), [8], ["all-reduce"]),
     ("cpu", 5, "all_gather", (0, [[4, 2, 0], [1, 3]]), [1 << 17], ["all-reduce"]),
+    # What stands for members that a smaller group does not have is no factor.
+    ("cpu", 5, "all_reduce", ("mul", 1.0, 1.0, [[4, 2, 0], [1, 3]]), [8], ["all-reduce"]),
     ("cpu", 5, "collective_permute", ([[0, 1], [1, 2], [2, 0]],), [64], ["all-reduce"] * 3),
     (
         "cpu",
