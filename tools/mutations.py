@@ -226,9 +226,7 @@ MUTATIONS = [
         "the backend stays installed",
         'dist.Backend._plugins["XLA"] = _replaced_backend[0]',
         "pass",
-        (
-            "tests/python/test_install.py -k 'uninstall or block or as_it_was'",
-        ),
+        ("tests/python/test_install.py -k 'uninstall or block or as_it_was'",),
     ),
     Mutation(
         "gradient without the scale",
