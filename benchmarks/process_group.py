@@ -92,7 +92,6 @@ def one_side(side: str) -> dict[str, float]:
                 times.append((time.perf_counter() - start) / CALLS)
                 torch_xla._XLAC._clear_pending_irs("xla:0")  # it is for a TPU
             found[name] = statistics.median(times) * 1e6
-        _C.board_clear()
     return found
 
 
@@ -105,7 +104,7 @@ def _group_of_eight() -> Any:
     from torch_xla_cc import _C
 
     group = dist.ProcessGroup(dist.HashStore(), 0, 8)
-    backend = _C.thread_backend(_C.Group("eight", list(range(8)), 8, 0), 60_000)
+    backend = _C.paper_backend(_C.RankGroup("eight", list(range(8)), 8, 0), 60_000)
     group._register_backend(torch.device("xla"), dist.ProcessGroup.BackendType.CUSTOM, backend)
     group._set_group_name("eight")
     c10d._world.pg_group_ranks[group] = {rank: rank for rank in range(8)}

@@ -1,31 +1,22 @@
-// Where in the user's code a collective was issued, cheap enough to note on every call.
+// A place in the user's code, cheap to note on every call and to copy.
 #pragma once
 
-#include <Python.h>
-
 #include <string>
-#include <vector>
 
-#include "lowering/lower.h"
+struct PyCodeObject;
 
 namespace xla_cc {
 
 // A code object and a place in it. Code objects that issue collectives are kept for good: they are
-// as many as there are such functions in the program, and a site can then be copied without the
+// as many as there are such functions in the program, so a site can be copied without the
 // interpreter lock.
 struct Site {
   PyCodeObject* code = nullptr;
   int instruction = 0;
 };
 
-// The innermost Python frame outside of this package, and of torch and torch_xla if there is one.
-// Needs the interpreter lock; no site if there is no Python caller.
-Site CurrentSite();
-// File and line. Needs the interpreter lock.
-CallSite Resolve(const Site& site);
-std::string ToString(const CallSite& site);
-
-// The folders of this package, and of those that stand between it and the user.
-void SetFolders(const std::string& ours, const std::vector<std::string>& libraries);
+// "train.py:12". Takes the interpreter lock, which no one may wait for who holds a lock of ours.
+// Defined by graph/call_site.cc; tests without Python have their own.
+std::string Text(const Site& site);
 
 }  // namespace xla_cc

@@ -9,6 +9,7 @@ Nothing of torch or torch_xla is changed by importing this package.
 
 from __future__ import annotations
 
+import atexit as _atexit
 import os as _os
 from pathlib import Path as _Path
 from typing import TYPE_CHECKING as _TYPE_CHECKING
@@ -38,13 +39,17 @@ from torch_xla_cc._C import (
 )
 from torch_xla_cc._ops import fallback_policy as _fallback_policy
 from torch_xla_cc._ops import partitions as _partitions
+from torch_xla_cc._ops import views as _views
 from torch_xla_cc._ops.channels import Channel
 from torch_xla_cc._ops.fallback_policy import FallbackWarning, fallback
 from torch_xla_cc._ops.recording import Call, record
 from torch_xla_cc._ops.targets import lowering_for
 from torch_xla_cc._runtime import device as _device
+from torch_xla_cc._runtime import device_tensors as _device_tensors
 from torch_xla_cc._runtime.private import XLAC as _XLAC
 from torch_xla_cc._runtime.versions import UnsupportedVersion
+from torch_xla_cc._threads import compile_bridge as _compile_bridge
+from torch_xla_cc._threads import read_hooks as _read_hooks
 from torch_xla_cc._threads.launch import RankFailed, launch
 from torch_xla_cc.adapters._torch_xla import install, installed, uninstall
 
@@ -54,15 +59,28 @@ if _TYPE_CHECKING:
 _C.set_folders(
     f"{_Path(__file__).parent}/", [f"{_Path(m.__file__ or '').parent}/" for m in (torch, torch_xla)]
 )
-_C.set_python_functions(
-    _XLAC._xla_op_computation_from_module_proto,
-    _XLAC._xla_user_computation,
-    _device.running_target,
-    _device.first_token,
-    _XLAC._xla_increment_counter,
-    FallbackWarning,
-    _partitions.is_manual,
+_C.set_python_side(
+    {
+        "computation_from_module": _XLAC._xla_op_computation_from_module_proto,
+        "user_computation": _XLAC._xla_user_computation,
+        "increment_counter": _XLAC._xla_increment_counter,
+        "running_target": _device.running_target,
+        "first_token": _device.first_token,
+        "needs_run": _device_tensors.needs_run,
+        "run_live": _device_tensors.run_live,
+        "to_dlpack": _device_tensors.to_dlpack,
+        "from_dlpack": _device_tensors.from_dlpack,
+        "fallback_warning": FallbackWarning,
+        "is_manual": _partitions.is_manual,
+        "place_of_view": _views.place,
+        "run_pending": _read_hooks.run_pending_of_this,
+        "run_graph": _read_hooks.run_graph_of_this,
+        "drop_pending": _read_hooks.drop_of_this,
+        "bridge_state": _compile_bridge.state,
+        "refuse_capture": _compile_bridge.refuse,
+    }
 )
+_atexit.register(_C.let_go)
 _C.set_fallback(_fallback_policy.from_environment())
 
 __version__ = "0.1.0"

@@ -66,7 +66,7 @@ def traced(rank, form):
 
     size = 8
     group = dist.ProcessGroup(dist.HashStore(), 0, size)
-    backend = _C.thread_backend(_C.Group("eight", list(range(size)), size, 0), 60_000)
+    backend = _C.paper_backend(_C.RankGroup("eight", list(range(size)), size, 0), 60_000)
     group._register_backend(torch.device("xla"), dist.ProcessGroup.BackendType.CUSTOM, backend)
     x = torch.ones(16, 128, device=torch_xla.device())
     buffer = torch.ones(size * 16, 128, device=torch_xla.device())
@@ -85,7 +85,6 @@ def traced(rank, form):
     result = buffer if "gather" in form else x
     module = torch_xla._XLAC._get_xla_tensors_hlo_proto([result])
     torch_xla._XLAC._clear_pending_irs("xla:0")
-    _C.board_clear()
     return bytes(module)
 
 

@@ -367,6 +367,9 @@ def test_torch_xla_is_as_it_was():
 
 
 CTRL_C = """
+import signal
+# What is started in the background, as these tests may be, ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 def rank(rank):
     open(sys.argv[1] + str(rank), "w").close()
     x = torch.ones(1, device=torch_xla.device())

@@ -3,17 +3,20 @@
 #include <ATen/ATen.h>
 #include <c10/util/ScopeExit.h>
 
-#include "torch_xla_cc/arguments.h"
 #include "torch_xla_cc/distributed/buffers.h"
+#include "torch_xla_cc/distributed/call_mode.h"
 #include "torch_xla_cc/distributed/call_text.h"
-#include "torch_xla_cc/distributed/events.h"
-#include "torch_xla_cc/distributed/recorder.h"
+#include "torch_xla_cc/distributed/groupcall/flight_recorder.h"
+#include "torch_xla_cc/distributed/profiler_events.h"
 #include "torch_xla_cc/distributed/reductions.h"
-#include "torch_xla_cc/distributed/require.h"
-#include "torch_xla_cc/distributed/unlocked.h"
+#include "torch_xla_cc/distributed/verify.h"
 #include "torch_xla_cc/distributed/work.h"
-#include "torch_xla_cc/graph.h"
-#include "torch_xla_cc/site.h"
+#include "torch_xla_cc/dtypes.h"
+#include "torch_xla_cc/errors.h"
+#include "torch_xla_cc/gil.h"
+#include "torch_xla_cc/graph/attach.h"
+#include "torch_xla_cc/graph/call_site.h"
+#include "torch_xla_cc/graph/target.h"
 
 namespace xla_cc {
 namespace {
@@ -29,11 +32,6 @@ Tensors OfRank(const std::vector<Tensors>& lists, int rank) {
 }
 
 }  // namespace
-
-bool& WaitsAtOnce() {
-  thread_local bool waits = false;
-  return waits;
-}
 
 XlaBackend::XlaBackend(std::unique_ptr<Transport> transport, std::unique_ptr<Transport> on_paper,
                        Timeout timeout)
@@ -110,13 +108,13 @@ CallPtr XlaBackend::Begin(const char* op, const std::string& rest, const Tensors
 template <class Start>
 WorkPtr XlaBackend::Issue(const CallPtr& call, bool collective, const Start& start) {
   carrier().health().ThrowIfBroken();
-  if (Capturing() || OnPaper()) return start();  // no call of this rank yet
+  if (CallMode::OfThread().captures || OnPaper()) return start();  // no call of this rank yet
   if (collective) call->number = ++issued_;
   Recorder::Get().Add(call);
   try {
     carrier().Announce(call);
     WorkPtr work = start();
-    if (WaitsAtOnce()) Unlocked([&] { work->wait(kNoTimeout); });
+    if (CallMode::OfThread().waits_at_once) Unlocked([&] { work->wait(kNoTimeout); });
     if (coalesced_) coalesced_->push_back(work);
     return work;
   } catch (const RanksDisagree&) {
@@ -346,7 +344,7 @@ WorkPtr XlaBackend::PointToPoint(const char* op, const at::Tensor& x, int peer, 
       ShapeText(x) + (sends ? ", dst " : ", src ") + whom + ", tag " + std::to_string(tag);
   const char* event = peer == kAnySource ? "recvAnySource" : op;  // as other backends call it
   const auto call = Begin(op, text, {x}, options_->timeout, true, event);
-  call->part = ShapeText(x);
+  call->payload = ShapeText(x);
   if (!coalesced_ || peer == kAnySource || !carrier().TakesBatches()) {
     return Issue(call, false, [&] { return start(call); });
   }

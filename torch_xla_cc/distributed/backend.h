@@ -11,10 +11,6 @@
 
 namespace xla_cc {
 
-// Whether calls of this thread wait before they return. Those of functional collectives do: torch
-// keeps their Works by the storage of the outputs, and XLA tensors have none.
-bool& WaitsAtOnce();
-
 class XlaBackend final : public c10d::Backend {
  public:
   // Where ranks are processes, what is traced for a target goes to `on_paper`. Without `transport`
@@ -84,13 +80,13 @@ class XlaBackend final : public c10d::Backend {
   bool OnPaper() const;        // this thread traces for a target, and meets nobody
   Transport& carrier() const;  // what carries the next call
 
-  const Group group_;
+  const RankGroup group_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Transport> on_paper_;
   c10::intrusive_ptr<Options> options_;
   uint64_t issued_ = 0;
   std::optional<std::vector<WorkPtr>> coalesced_;
-  std::vector<MessageEnd> ends_;  // while calls are coalesced: the batch, if it is taken as one
+  std::vector<TransferEnd> ends_;  // while calls are coalesced: the batch, if it is taken as one
   Tensors end_tensors_;
 };
 

@@ -1,12 +1,13 @@
 #include "torch_xla_cc/distributed/bind.h"
 
 #include "torch_xla_cc/distributed/backend.h"
-#include "torch_xla_cc/distributed/board.h"
-#include "torch_xla_cc/distributed/buffers.h"
-#include "torch_xla_cc/distributed/graph_transport.h"
-#include "torch_xla_cc/distributed/host_transport.h"
-#include "torch_xla_cc/distributed/kernels.h"
-#include "torch_xla_cc/distributed/recorder.h"
+#include "torch_xla_cc/distributed/call_mode.h"
+#include "torch_xla_cc/distributed/graph/graph_transport.h"
+#include "torch_xla_cc/distributed/groupcall/flight_recorder.h"
+#include "torch_xla_cc/distributed/host/host_transport.h"
+#include "torch_xla_cc/distributed/kernels/kernels.h"
+#include "torch_xla_cc/errors.h"
+#include "torch_xla_cc/threads/world.h"
 
 namespace xla_cc {
 namespace {
@@ -17,6 +18,26 @@ constexpr const char* kBeside =
     "when it traces, a rank knows only its own part of this call, so gloo carries the bytes beside "
     "the graph";
 
+// CallModeScope as a context of Python, with what it changes.
+class ModeScope {
+ public:
+  ModeScope(std::optional<bool> in_graph, std::optional<bool> one_buffer)
+      : in_graph_(in_graph), one_buffer_(one_buffer) {}
+  void Enter() {
+    if (scope_) throw BadValue("call_mode: it is entered already");
+    CallMode mode = CallMode::OfThread();
+    mode.in_graph = in_graph_.value_or(mode.in_graph);
+    mode.one_buffer = one_buffer_.value_or(mode.one_buffer);
+    scope_.emplace(mode);
+  }
+  void Exit() { scope_.reset(); }
+
+ private:
+  const std::optional<bool> in_graph_;
+  const std::optional<bool> one_buffer_;
+  std::optional<CallModeScope> scope_;
+};
+
 }  // namespace
 
 void BindDistributed(py::module_& m) {
@@ -25,7 +46,7 @@ void BindDistributed(py::module_& m) {
   m.def(
       "process_backend",
       [](c10::intrusive_ptr<c10d::Backend> gloo, const c10::intrusive_ptr<c10d::Store>& store,
-         int check, bool in_graph, Group group,
+         int check, bool in_graph, RankGroup group,
          int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
         auto host = std::make_unique<HostTransport>(group, std::move(gloo), store,
                                                     static_cast<CheckMode>(check),
@@ -33,7 +54,7 @@ void BindDistributed(py::module_& m) {
         auto on_paper = GraphTransport::OnPaper(group);
         std::unique_ptr<Transport> transport;
         if (in_graph) {
-          transport = std::make_unique<GraphTransport>(std::move(group), std::move(host));
+          transport = GraphTransport::OfProcesses(std::move(group), std::move(host));
         } else {
           transport = std::move(host);
         }
@@ -41,18 +62,24 @@ void BindDistributed(py::module_& m) {
                                                Timeout(timeout_ms));
       },
       py::call_guard<py::gil_scoped_release>());  // it connects to the store
-  m.def("thread_backend", [](Group group, int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
-    return c10::make_intrusive<XlaBackend>(
-        std::make_unique<GraphTransport>(std::move(group), nullptr), nullptr, Timeout(timeout_ms));
-  });
-  m.def("paper_backend", [](Group group, int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
-    return c10::make_intrusive<XlaBackend>(nullptr, GraphTransport::OnPaper(std::move(group)),
-                                           Timeout(timeout_ms));
-  });
-  py::class_<Group>(m, "Group")
+  m.def("thread_backend",
+        [](RankGroup group, int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
+          const std::shared_ptr<World> world = World::OfThread();
+          if (!world) World::Outside().Throw();
+          auto meeting = world->Join(group);
+          return c10::make_intrusive<XlaBackend>(
+              GraphTransport::OfThreads(std::move(group), std::move(meeting)), nullptr,
+              Timeout(timeout_ms));
+        });
+  m.def("paper_backend",
+        [](RankGroup group, int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
+          return c10::make_intrusive<XlaBackend>(nullptr, GraphTransport::OnPaper(std::move(group)),
+                                                 Timeout(timeout_ms));
+        });
+  py::class_<RankGroup>(m, "RankGroup")
       .def(py::init(
           [](std::string name, std::vector<int64_t> members, int64_t world_size, int rank) {
-            return Group{std::move(name), std::move(members), world_size, rank};
+            return RankGroup{std::move(name), std::move(members), world_size, rank};
           }));
   m.def("recorded_calls", [](int64_t rank) {
     py::list list;
@@ -83,13 +110,11 @@ void BindDistributed(py::module_& m) {
       }
     });
   });
-  m.def("set_wants_buffers", [](bool value) { return std::exchange(WantsBuffers(), value); });
-  m.def("set_in_graph", [](bool value) { return std::exchange(InGraph(), value); });
-  m.def("board_clear", [] {
-    Board::Get().Clear();
-    Recorder::Get().Clear();
-  });
-  m.def("board_stop", [](const std::string& why) { Board::Get().Stop(why); });
+  py::class_<ModeScope>(m, "call_mode")
+      .def(py::init<std::optional<bool>, std::optional<bool>>(), py::kw_only(),
+           py::arg("in_graph") = py::none(), py::arg("one_buffer") = py::none())
+      .def("__enter__", &ModeScope::Enter)
+      .def("__exit__", [](ModeScope& scope, const py::args&) { scope.Exit(); });
 }
 
 }  // namespace xla_cc

@@ -2,12 +2,14 @@
 
 #include <ATen/ATen.h>
 #include <ATen/FunctionalTensorWrapper.h>
-#include <torch/csrc/utils/pybind.h>
 
 #include <optional>
 
 #include "lowering/errors.h"
-#include "torch_xla_cc/arguments.h"
+#include "torch_xla_cc/distributed/call_mode.h"
+#include "torch_xla_cc/dtypes.h"
+#include "torch_xla_cc/errors.h"
+#include "torch_xla_cc/python_side.h"
 
 namespace xla_cc {
 namespace {
@@ -22,7 +24,7 @@ struct Place {
 std::optional<Place> PlaceOf(const at::Tensor& x) {
   if (!x.is_view() || !at::functionalization::impl::isFunctionalTensor(x)) return Place{x, 0};
   const py::gil_scoped_acquire locked;
-  const py::object offset = py::module_::import("torch_xla_cc._ops.views").attr("place")(x);
+  const py::object offset = CallPython(Python().place_of_view, x);
   if (offset.is_none()) return std::nullopt;
   return Place{at::Tensor(x._base()), offset.cast<int64_t>()};
 }
@@ -33,14 +35,9 @@ std::string Text(const char* argument, size_t i) {
 
 }  // namespace
 
-bool& WantsBuffers() {
-  thread_local bool wants = false;
-  return wants;
-}
-
 at::Tensor BufferOf(const char* op, const char* argument, const Tensors& list) {
   const auto off = [&](size_t i, const std::string& value, const std::string& required) {
-    if (!WantsBuffers()) return at::Tensor();
+    if (!CallMode::OfThread().one_buffer) return at::Tensor();
     throw BadValue(Refuse({"D7", op, Text(argument, i), value, required,
                            "Make the list of one buffer: buffer.chunk(size), or leave "
                            "one_buffer() out"})

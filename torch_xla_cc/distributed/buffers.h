@@ -1,15 +1,12 @@
 // Lists of tensors that are parts of one buffer: there the buffer itself is read and written.
 #pragma once
 
-#include "torch_xla_cc/distributed/transport.h"
+#include "torch_xla_cc/distributed/tensors.h"
 
 namespace xla_cc {
 
-// Whether this thread asks for lists to be of one buffer, as an error if they are not.
-bool& WantsBuffers();
-
 // The part of a buffer that the tensors fill, one behind the other, in order; undefined if they do
-// not. Then, if they are to, BadValue (D7), which names the first that is off.
+// not. Where the CallMode wants one_buffer, BadValue (D7), which names the first that is off.
 at::Tensor BufferOf(const char* op, const char* argument, const Tensors& list);
 
 // (D8) the input is apart from the outputs, or is the one of this rank.

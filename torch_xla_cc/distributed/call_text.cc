@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "torch_xla_cc/arguments.h"
+#include "torch_xla_cc/dtypes.h"
+#include "torch_xla_cc/errors.h"
 
 namespace xla_cc {
 

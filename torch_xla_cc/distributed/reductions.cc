@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "torch_xla_cc/arguments.h"
+#include "torch_xla_cc/errors.h"
 
 namespace xla_cc {
 

@@ -2,53 +2,25 @@
 // lists have one entry a rank of the group, shapes and types fit, nothing overlaps.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 
-#include <exception>
 #include <memory>
-#include <mutex>
+#include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
-#include "torch_xla_cc/distributed/call.h"
+#include "torch_xla_cc/distributed/groupcall/group_call.h"
+#include "torch_xla_cc/distributed/groupcall/health.h"
+#include "torch_xla_cc/distributed/tensors.h"
 
 namespace xla_cc {
 
-using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-
-constexpr int kAnySource = -1;
-
-std::string DtypeText(const at::Tensor& x);  // float32
-std::string ShapeText(const at::Tensor& x);  // float32[2,3]
-bool AllAlike(const Tensors& tensors);       // of one shape
-std::vector<int64_t> Elements(const Tensors& tensors);
-Tensors Flat(const std::vector<Tensors>& lists);  // all of all
 
 // Before a call that goes through the host, and not through XLA: counted, and as the policy has it.
 void ThroughHost(GroupCall& call, const std::string& why);
-
-// Whether torch.compile captures what this thread issues, to run it later, or never: nothing of it
-// is a call of this rank yet.
-bool& Capturing();
-
-// What has broken a group. It is of no use after that: its ranks no longer agree on what comes
-// next.
-class Health {
- public:
-  explicit Health(int64_t rank) : rank_(rank) {}
-  // The first that breaks it has the recorder dump the last calls of this rank.
-  void Break(const std::exception_ptr& error);
-  void ThrowIfBroken();
-
- private:
-  const int64_t rank_;
-  std::mutex mutex_;
-  std::exception_ptr error_;  // the first
-};
 
 // Roots and peers are ranks of the group. Tensors are on an XLA device; outputs are overwritten,
 // and may be views of one buffer. A method returns when the call is issued; the Work's wait() when
@@ -56,10 +28,10 @@ class Health {
 // CollectiveMismatch or CollectiveTimeout.
 class Transport {
  public:
-  explicit Transport(Group group)
+  explicit Transport(RankGroup group)
       : group_(std::move(group)), health_(std::make_shared<Health>(group_.own())) {}
   virtual ~Transport() = default;
-  const Group& group() const { return group_; }
+  const RankGroup& group() const { return group_; }
   Health& health() { return *health_; }
 
   // Whether a call is a node of the lazy graph, and takes nothing from outside of it.
@@ -118,7 +90,7 @@ class Transport {
   const std::shared_ptr<Health>& shared_health() const { return health_; }
 
  private:
-  Group group_;
+  RankGroup group_;
   std::shared_ptr<Health> health_;
 };
 

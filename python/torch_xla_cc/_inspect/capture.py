@@ -82,7 +82,7 @@ class Capture:
         """Have the rank trace for the target, if its next step is the one."""
         if one.steps == self._step - 1:
             one.traces = True
-            _C.set_in_graph(True)
+            one.modes.enter_context(_C.call_mode(in_graph=True))
             if not self._is_here:
                 _C.set_thread_target(self._target, self._world)
 
@@ -157,6 +157,7 @@ class _Rank:
         self.seen = 0  # how many calls of all ranks
         self.steps = 0  # that it has run
         self.traces = False  # it is in the step that is taken
+        self.modes = contextlib.ExitStack()  # that hold while it is
         self.issued = 0  # calls since its last step
         self.pending: list[Call] = []  # those of them that have not run
 
@@ -167,7 +168,7 @@ class _Rank:
             yield
         finally:
             if self.traces:
-                _C.set_in_graph(False)
+                self.modes.close()
                 _C.set_thread_target(None, 0)
 
 

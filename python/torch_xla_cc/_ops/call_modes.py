@@ -17,11 +17,8 @@ def in_graph() -> Iterator[None]:
     Without it each call runs what is pending, as scripts expect: a rank may read what it got while
     others go on. Inside, all ranks of a group must read, and step, after the same calls.
     """
-    before = _C.set_in_graph(True)
-    try:
+    with _C.call_mode(in_graph=True):
         yield
-    finally:
-        _C.set_in_graph(before)
 
 
 def on_paper() -> bool:
@@ -48,8 +45,5 @@ def one_buffer() -> Iterator[None]:
     Then the tensor itself is written, or read. Inside of this, anything else is a ValueError that
     names the tensor that is off, and where it should be.
     """
-    before = _C.set_wants_buffers(True)
-    try:
+    with _C.call_mode(one_buffer=True):
         yield
-    finally:
-        _C.set_wants_buffers(before)

@@ -19,7 +19,7 @@ from torch_xla_cc._threads.worlds import this_rank
 
 bridge: Any = dynamo_bridge  # without types
 
-AWAY, LOOKS, CAPTURES = range(3)  # Bridge in distributed/kernels.cc, and library.cc
+AWAY, LOOKS, CAPTURES = range(3)  # Bridge in torch_xla_cc/python_side.h
 
 _LOOKING = bridge.partition_fx_graph_for_cpu_fallback.__code__
 _CAPTURING = bridge.extract_graph_helper.__code__

@@ -47,8 +47,14 @@ class _Rank:
     """A rank's thread and what came of it."""
 
     def __init__(
-        self, rank: int, fn: Callable[..., Any], args: Sequence[Any], end: threading.Barrier
+        self,
+        world: _C.World,
+        rank: int,
+        fn: Callable[..., Any],
+        args: Sequence[Any],
+        end: threading.Barrier,
     ) -> None:
+        self.world = world
         self.rank = rank
         self.result: Any = None
         self.error: BaseException | None = None
@@ -60,20 +66,21 @@ class _Rank:
 
     def _run(self, fn: Callable[..., Any], args: Sequence[Any]) -> None:
         try:
+            self.world.enter()
             XLAC._xla_set_default_device(f"xla:{self.rank}")
             _C.set_thread_fallback(self._fallback)
             with worlds.as_rank(self.rank):
                 self.result = fn(self.rank, *args)
                 # What is still pending runs now: peers may wait for this rank's part of it.
                 torch_xla.sync()
-                _C.ranks_finish(self.rank)
+                self.world.finish(self.rank)
                 # A world that ends while another rank connects to it would fail that rank.
                 with contextlib.suppress(threading.BrokenBarrierError):
                     self._end.wait(_GRACE_S)
         except BaseException as error:  # every failure of a rank is reported by the launcher
             self.error = error
             self._end.abort()
-            _C.ranks_fail(self.rank, _cause(self.rank, error))
+            self.world.fail(self.rank, _cause(self.rank, error))
 
     def stop(self) -> None:
         """Have the thread raise _Stopped at its next step in Python."""
@@ -118,15 +125,14 @@ def _prepare_cpu(nprocs: int | None) -> int:
 
 
 @contextlib.contextmanager
-def _world(nprocs: int, timeout_s: float) -> Iterator[None]:
+def _world(nprocs: int, timeout_s: float) -> Iterator[_C.World]:
     """The ranks' common state, around a run of them."""
     before = list(XLAC._xla_get_replication_devices())
     stock.set_replication(torch_xla.device(0), torch_xla.devices())
     runtime._WORLD_SIZE = None  # torch_xla remembers the world of one from before
     _C.forget_running_target()
-    _C.ranks_start(nprocs, timeout_s)
+    world = _C.World(nprocs, timeout_s)
     mailboxes.timeout_s = timeout_s
-    _C.board_clear()
     read_hooks.open_door()
     try:
         with (
@@ -134,10 +140,10 @@ def _world(nprocs: int, timeout_s: float) -> Iterator[None]:
             compiling.compiles_on_threads(nprocs),
             checkpoints.checkpoints_on_threads(),
         ):
-            yield
+            yield world
     finally:
         read_hooks.close_door()
-        _C.ranks_stop()
+        world.end()
         mailboxes.clear()
         for forget in _at_end:
             forget()
@@ -146,7 +152,7 @@ def _world(nprocs: int, timeout_s: float) -> Iterator[None]:
         _C.forget_running_target()
 
 
-def _join(ranks: list[_Rank]) -> None:
+def _join(world: _C.World, ranks: list[_Rank]) -> None:
     """Wait for all ranks; when one fails, or on ctrl-C, stop the others."""
     try:
         while any(rank.thread.is_alive() for rank in ranks):
@@ -155,16 +161,15 @@ def _join(ranks: list[_Rank]) -> None:
             if any(rank.error is not None for rank in ranks):
                 break
     except KeyboardInterrupt:
-        _stop(ranks, "stopped by ctrl-C")
+        _stop(world, ranks, "stopped by ctrl-C")
         raise
     if any(rank.error is not None for rank in ranks):
-        _stop(ranks, "another rank has failed")
+        _stop(world, ranks, "another rank has failed")
 
 
-def _stop(ranks: list[_Rank], why: str) -> None:
+def _stop(world: _C.World, ranks: list[_Rank], why: str) -> None:
     alive = [rank for rank in ranks if rank.thread.is_alive()]
-    _C.ranks_abort(why)
-    _C.board_stop(why)
+    world.abort(why)
     for attempt in range(int(_GRACE_S / 0.1)):
         alive = [rank for rank in alive if rank.thread.is_alive()]
         if not alive:
@@ -235,11 +240,11 @@ def _launch_threads(
     timeout_s = timeout_of(timeout_s)
     count = _prepare_cpu(nprocs)
     end = threading.Barrier(count)
-    ranks = [_Rank(rank, fn, args, end) for rank in range(count)]
-    with _world(count, timeout_s):
+    with _world(count, timeout_s) as world:
+        ranks = [_Rank(world, rank, fn, args, end) for rank in range(count)]
         for rank in ranks:
             rank.thread.start()
-        _join(ranks)
+        _join(world, ranks)
         if any(rank.error is not None for rank in ranks):
             # What the failed ranks left in their graphs shall not run in a later launch.
             for rank in ranks:

@@ -2,7 +2,7 @@
 
 Every way in which torch_xla runs a pending graph goes through here while `launch` runs: the step
 marker and its relatives as wrapped functions of `_XLAC`, reads of single tensors as kernels in C++
-(torch_xla_cc/door.h). At the door a rank with pending collectives waits for its peers, mismatches
+(torch_xla_cc/threads/read_hooks.h). At the door a rank with pending collectives waits for its peers, mismatches
 are raised, and ranks that made the same program compile it once.
 """
 
@@ -150,9 +150,19 @@ def run_pending(rank: int) -> None:
             _step(f"xla:{rank}", None, wait=False, reset_scope=False)
 
 
-def run_graph(rank: int) -> None:
+def run_pending_of_this() -> None:
+    """The same for the rank whose device is this thread's default."""
+    run_pending(default_rank())
+
+
+def run_graph_of_this() -> None:
     """Run what is pending on the device of a rank that is a process."""
-    XLAC._xla_step_marker(f"xla:{rank}", [], wait=False, reset_scope=False)
+    XLAC._xla_step_marker(f"xla:{default_rank()}", [], wait=False, reset_scope=False)
+
+
+def drop_of_this() -> None:
+    """Throw away what this thread's rank has pending."""
+    drop(default_rank())
 
 
 def _clear_pending_irs(device: str) -> None:
@@ -236,13 +246,13 @@ def open_door(ranks_meet: bool = True) -> None:
     for name, function in replacements.items():
         _originals[name] = getattr(XLAC, name)
         setattr(XLAC, name, function)
-    _C.open_door(run_pending)
+    _C.open_read_hooks(run_pending)
 
 
 def close_door() -> None:
     """Take it out: torch_xla is as it was."""
     global _ranks_meet
-    _C.close_door()
+    _C.close_read_hooks()
     _ranks_meet = False
     for name, function in _originals.items():
         setattr(XLAC, name, function)

@@ -50,10 +50,10 @@ def _check_mode() -> int:
     return _CHECKS.index(value)
 
 
-def _group(options: Any) -> _C.Group:  # noqa: ANN401 (types of c10d)
+def _group(options: Any) -> _C.RankGroup:  # noqa: ANN401 (types of c10d)
     members = list(options.global_ranks_in_group) or list(range(options.group_size))
     world_size = dist.get_world_size() if dist.is_initialized() else options.group_size
-    return _C.Group(options.group_id, members, world_size, options.group_rank)
+    return _C.RankGroup(options.group_id, members, world_size, options.group_rank)
 
 
 def _milliseconds(options: Any) -> int:  # noqa: ANN401

@@ -1,0 +1,238 @@
+#include "torch_xla_cc/distributed/graph/graph_transport.h"
+
+#include <ATen/ATen.h>
+
+#include "torch_xla_cc/distributed/call_mode.h"
+#include "torch_xla_cc/distributed/graph/rows.h"
+#include "torch_xla_cc/distributed/graph/run_pending.h"
+#include "torch_xla_cc/distributed/reductions.h"
+#include "torch_xla_cc/distributed/work.h"
+#include "torch_xla_cc/distributed/write_into.h"
+#include "torch_xla_cc/errors.h"
+#include "torch_xla_cc/graph/attach.h"
+#include "torch_xla_cc/graph/target.h"
+#include "torch_xla_cc/threads/meeting.h"
+#include "torch_xla_cc/threads/world.h"
+
+namespace xla_cc {
+namespace {
+
+// Groups along an axis of a mesh come with those beside them, so that all ranks, each in its own,
+// have one program. Else other ranks of the world are in groups of the same size where that comes
+// out even: they do not take part, and compilers take such groups.
+Groups GroupsFor(const RankGroup& group) {
+  if (group.IsWorld()) return Groups();
+  if (auto axis = Groups::AlongAxis(group.members, group.world_size)) return *axis;
+  const Groups own({group.members});
+  return own.Completed(group.world_size).value_or(own);
+}
+
+template <class T>
+double FactorOf(const T& op, decltype(op.reduction)*) {
+  return op.reduction.factor;
+}
+template <class T>
+double FactorOf(const T&, ...) {
+  return 1.0;
+}
+
+// What comes of a node in a group of one rank, which has nobody to meet.
+Tensors Alone(const Collective& node, const Tensors& operands) {
+  const double factor = Visit(node, [](const auto& op) { return FactorOf(op, nullptr); });
+  if (factor == 1.0) return operands;
+  Tensors scaled;
+  for (const at::Tensor& x : operands) {
+    const bool whole = at::isIntegralType(x.scalar_type(), /*includeBool=*/true);
+    scaled.push_back(x * (whole ? at::Scalar(static_cast<int64_t>(factor)) : at::Scalar(factor)));
+  }
+  return scaled;
+}
+
+// What is traced for a target has its ranks, and groups those of torch.distributed's world.
+void RequireSameWorld(const RankGroup& group) {
+  const py::gil_scoped_acquire locked;
+  const Target target = CurrentTarget();
+  if (target.world_size == group.world_size) return;
+  throw BadValue("the world of torch.distributed has " + std::to_string(group.world_size) +
+                 " ranks, but the target " + target.name + " has " +
+                 std::to_string(target.world_size) +
+                 ". Inspect for a target of as many devices, or make the world of its size");
+}
+
+}  // namespace
+
+GraphTransport::GraphTransport(RankGroup group, std::unique_ptr<HostTransport> beside,
+                               std::shared_ptr<Meeting> meeting)
+    : Transport(std::move(group)),
+      groups_(GroupsFor(this->group())),
+      along_axis_(Groups::AlongAxis(this->group().members, this->group().world_size).has_value()),
+      only_({this->group().members}),
+      beside_(std::move(beside)),
+      meeting_(std::move(meeting)) {}
+
+std::unique_ptr<GraphTransport> GraphTransport::OfProcesses(RankGroup group,
+                                                            std::unique_ptr<HostTransport> beside) {
+  return std::unique_ptr<GraphTransport>(
+      new GraphTransport(std::move(group), std::move(beside), nullptr));
+}
+
+std::unique_ptr<GraphTransport> GraphTransport::OfThreads(RankGroup group,
+                                                          std::shared_ptr<Meeting> meeting) {
+  return std::unique_ptr<GraphTransport>(
+      new GraphTransport(std::move(group), nullptr, std::move(meeting)));
+}
+
+std::unique_ptr<GraphTransport> GraphTransport::OnPaper(RankGroup group) {
+  return std::unique_ptr<GraphTransport>(new GraphTransport(std::move(group), nullptr, nullptr));
+}
+
+void GraphTransport::Announce(const CallPtr& call) {
+  if (meeting_) meeting_->Announce(group(), call);
+}
+
+void GraphTransport::Forget() {
+  if (!beside_) DropPending();
+}
+
+Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
+                              const Tensors& operands) const {
+  if (group().size() == 1) return Alone(node, operands);
+  if (on_paper()) RequireSameWorld(group());
+  if (beside_ && !CallMode::OfThread().captures && call->state == GroupCall::State::kIssued) {
+    beside_->Compare(call);
+    call->state = GroupCall::State::kRunning;
+  }
+  const py::gil_scoped_acquire locked;
+  return AttachTensors(node, operands);
+}
+
+// Other backends issue a call at once, so programs take for granted that a rank may read what it
+// gave while another goes on to its next call. In a lazy graph that rank's call would not have been
+// issued. So what is pending runs with each call, but where the program says that it need not.
+WorkPtr GraphTransport::Done(const CallPtr& call, Tensors outputs) const {
+  if (!holds_ && !CallMode::OfThread().in_graph) RunPending(group(), call->timeout);
+  call->End(GroupCall::State::kDone);
+  return Issued(std::move(outputs));
+}
+
+// What only some ranks do must be no part of a program that all share, where each compiles its own:
+// it is run by itself.
+void GraphTransport::RunApart(const CallPtr& call) const {
+  if (beside_) RunPending(group(), call->timeout);
+}
+
+Tensors GraphTransport::IssueApart(const CallPtr& call, const Collective& node,
+                                   const Tensors& operands) const {
+  RunApart(call);
+  Tensors results = Issue(call, node, operands);
+  RunApart(call);
+  return results;
+}
+
+void GraphTransport::Release() {
+  holds_ = false;
+  if (!CallMode::OfThread().in_graph) RunPending(group(), World::kNoLimit);
+}
+
+WorkPtr GraphTransport::AllReduce(const CallPtr& call, const Tensors& xs,
+                                  const c10d::ReduceOp& op) {
+  const Tensors results = Issue(call, xla_cc::AllReduce{ReductionOf(op), groups_}, xs);
+  for (size_t i = 0; i < xs.size(); ++i) Write(xs[i], results[i]);
+  return Done(call, xs);
+}
+
+WorkPtr GraphTransport::Broadcast(const CallPtr& call, const Tensors& xs, int root) {
+  const Tensors results = Issue(call, CollectiveBroadcast{group().members[root], groups_}, xs);
+  for (size_t i = 0; i < xs.size(); ++i) Write(xs[i], results[i]);
+  return Done(call, xs);
+}
+
+WorkPtr GraphTransport::Reduce(const CallPtr& call, const Tensors& xs, const c10d::ReduceOp& op,
+                               int root) {
+  const Tensors results = IssueApart(call, xla_cc::AllReduce{ReductionOf(op), groups_}, xs);
+  for (size_t i = 0; i < xs.size() && group().rank == root; ++i) Write(xs[i], results[i]);
+  return Done(call, xs);
+}
+
+Sizes GraphTransport::OfMembers(const std::vector<int64_t>& by_rank) const {
+  Sizes sizes(group().world_size, 0);
+  for (int rank = 0; rank < group().size(); ++rank) sizes[group().members[rank]] = by_rank[rank];
+  return sizes;
+}
+
+WorkPtr GraphTransport::AllGather(const CallPtr& call, const std::vector<Tensors>& outputs,
+                                  const Tensors& inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (AllAlike(outputs[i])) {
+      // The node of AllGatherInto: another rank's list may be of one buffer.
+      const at::Tensor gathered = Issue(call, xla_cc::AllGather{0, groups_}, {Rows(inputs[i])})[0];
+      WriteParts(outputs[i], gathered.reshape({-1}));
+      continue;
+    }
+    const Sizes sizes = OfMembers(Elements(outputs[i]));
+    const at::Tensor operand = Filled(inputs[i].reshape({-1}), Largest(sizes));
+    WriteParts(outputs[i], IssueApart(call, UnevenAllGather{sizes, only_}, {operand})[0]);
+  }
+  return Done(call, Flat(outputs));
+}
+
+WorkPtr GraphTransport::AllGatherInto(const CallPtr& call, const Tensors& outputs,
+                                      const Tensors& inputs) {
+  Tensors operands;
+  for (const at::Tensor& input : inputs) operands.push_back(Rows(input));
+  const Tensors gathered = Issue(call, xla_cc::AllGather{0, groups_}, operands);
+  for (size_t i = 0; i < outputs.size(); ++i) Write(outputs[i], gathered[i]);
+  return Done(call, outputs);
+}
+
+WorkPtr GraphTransport::Gather(const CallPtr& call, const Tensors& outputs, const at::Tensor& input,
+                               int root) {
+  const Tensors gathered = IssueApart(call, xla_cc::AllGather{0, groups_}, {Rows(input)});
+  if (group().rank == root) WriteParts(outputs, gathered[0].reshape({-1}));
+  return Done(call, outputs);
+}
+
+WorkPtr GraphTransport::Scatter(const CallPtr& call, const at::Tensor& output,
+                                const Tensors& inputs, int root) {
+  const int64_t rows = output.numel();
+  SizeMatrix sizes(group().world_size, Sizes(group().world_size, 0));
+  sizes[group().members[root]] = OfMembers(std::vector<int64_t>(group().size(), rows));
+  const at::Tensor operand =
+      group().rank == root ? Joined(inputs) : at::zeros({rows * group().size()}, output.options());
+  WriteParts({output}, IssueApart(call, UnevenAllToAll{sizes, only_}, {operand})[0]);
+  return Done(call, {output});
+}
+
+WorkPtr GraphTransport::ReduceScatter(const CallPtr& call, const Tensors& outputs,
+                                      const std::vector<Tensors>& inputs,
+                                      const c10d::ReduceOp& op) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (AllAlike(inputs[i])) {
+      const xla_cc::ReduceScatter node{ReductionOf(op), 0, {}, groups_};
+      Tensors parts;
+      for (const at::Tensor& x : inputs[i]) parts.push_back(x.reshape(Rows(outputs[i]).sizes()));
+      Write(outputs[i], Issue(call, node, {at::cat(parts)})[0]);
+      continue;
+    }
+    const Sizes sizes = OfMembers(Elements(inputs[i]));
+    const UnevenReduceScatter node{ReductionOf(op), sizes, only_};
+    WriteParts({outputs[i]}, IssueApart(call, node, {Joined(inputs[i])})[0]);
+  }
+  return Done(call, outputs);
+}
+
+WorkPtr GraphTransport::ReduceScatterInto(const CallPtr& call, const Tensors& outputs,
+                                          const Tensors& inputs, const c10d::ReduceOp& op) {
+  Tensors operands;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    std::vector<int64_t> dims = Rows(outputs[i]).sizes().vec();
+    dims[0] *= group().size();
+    operands.push_back(inputs[i].reshape(dims));
+  }
+  const xla_cc::ReduceScatter node{ReductionOf(op), 0, {}, groups_};
+  const Tensors scattered = Issue(call, node, operands);
+  for (size_t i = 0; i < outputs.size(); ++i) Write(outputs[i], scattered[i]);
+  return Done(call, outputs);
+}
+
+}  // namespace xla_cc

@@ -1,0 +1,85 @@
+// Collectives of a group as nodes in torch_xla's graph: on devices whose ranks meet in XLA.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "lowering/collective.h"
+#include "torch_xla_cc/distributed/host/host_transport.h"
+#include "torch_xla_cc/distributed/transport.h"
+
+namespace xla_cc {
+
+class Meeting;
+
+class GraphTransport final : public Transport {
+ public:
+  // Where ranks are processes, what would make a program of its own for each of them goes `beside`
+  // the graph, through the host. Threads need none: they meet.
+  static std::unique_ptr<GraphTransport> OfProcesses(RankGroup group,
+                                                     std::unique_ptr<HostTransport> beside);
+  static std::unique_ptr<GraphTransport> OfThreads(RankGroup group,
+                                                   std::shared_ptr<Meeting> meeting);
+  // Traces what processes would run, and meets nobody.
+  static std::unique_ptr<GraphTransport> OnPaper(RankGroup group);
+
+  bool MakesNodes() const override { return true; }
+  void Announce(const CallPtr& call) override;
+  void Forget() override;
+  void Hold() override { holds_ = true; }
+  void Release() override;
+
+  WorkPtr AllReduce(const CallPtr& call, const Tensors& xs, const c10d::ReduceOp& op) override;
+  WorkPtr Broadcast(const CallPtr& call, const Tensors& xs, int root) override;
+  WorkPtr Reduce(const CallPtr& call, const Tensors& xs, const c10d::ReduceOp& op,
+                 int root) override;
+  WorkPtr AllGather(const CallPtr& call, const std::vector<Tensors>& outputs,
+                    const Tensors& inputs) override;
+  WorkPtr AllGatherInto(const CallPtr& call, const Tensors& outputs,
+                        const Tensors& inputs) override;
+  WorkPtr Gather(const CallPtr& call, const Tensors& outputs, const at::Tensor& input,
+                 int root) override;
+  WorkPtr Scatter(const CallPtr& call, const at::Tensor& output, const Tensors& inputs,
+                  int root) override;
+  WorkPtr ReduceScatter(const CallPtr& call, const Tensors& outputs,
+                        const std::vector<Tensors>& inputs, const c10d::ReduceOp& op) override;
+  WorkPtr ReduceScatterInto(const CallPtr& call, const Tensors& outputs, const Tensors& inputs,
+                            const c10d::ReduceOp& op) override;
+  WorkPtr AllToAll(const CallPtr& call, const Tensors& outputs, const Tensors& inputs) override;
+  WorkPtr AllToAllSingle(const CallPtr& call, const at::Tensor& output, const at::Tensor& input,
+                         const std::vector<int64_t>& output_splits,
+                         const std::vector<int64_t>& input_splits) override;
+  WorkPtr Send(const CallPtr& call, const at::Tensor& x, int to, int tag) override;
+  WorkPtr Recv(const CallPtr& call, const at::Tensor& x, int from, int tag) override;
+  bool TakesBatches() const override;
+  WorkPtr Batch(const CallPtr& call, const Tensors& xs) override;
+  WorkPtr Barrier(const CallPtr& call) override;
+
+ private:
+  GraphTransport(RankGroup group, std::unique_ptr<HostTransport> beside,
+                 std::shared_ptr<Meeting> meeting);
+  bool on_paper() const { return !beside_ && !meeting_; }
+  // The nodes' results for a call that all ranks have in their graphs.
+  Tensors Issue(const CallPtr& call, const Collective& node, const Tensors& operands) const;
+  WorkPtr Done(const CallPtr& call, Tensors outputs) const;
+  // Between processes: runs what is pending.
+  void RunApart(const CallPtr& call) const;
+  // As Issue, for what the ranks make differently of operands, or do differently with results.
+  Tensors IssueApart(const CallPtr& call, const Collective& node, const Tensors& operands) const;
+  // By rank of the world: what each member of the group has of it.
+  Sizes OfMembers(const std::vector<int64_t>& by_rank) const;
+  // What the ranks say of their calls, once all have come.
+  std::vector<Said> Told(const CallPtr& call) const;
+  // What came of an exchange of parts, one behind the other in dimension 0. None if it is to go
+  // beside the graph.
+  std::optional<at::Tensor> Exchanged(const CallPtr& call, const at::Tensor& input) const;
+
+  Groups groups_;
+  bool along_axis_;  // of a mesh: groups_ has the groups beside this one
+  Groups only_;      // this group, and ranks that are in none
+  std::unique_ptr<HostTransport> beside_;
+  std::shared_ptr<Meeting> meeting_;
+  bool holds_ = false;
+};
+
+}  // namespace xla_cc

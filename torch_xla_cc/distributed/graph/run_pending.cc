@@ -1,0 +1,30 @@
+#include "torch_xla_cc/distributed/graph/run_pending.h"
+
+#include <c10/util/ScopeExit.h>
+
+#include "torch_xla_cc/graph/target.h"
+#include "torch_xla_cc/python_side.h"
+#include "torch_xla_cc/threads/world.h"
+
+namespace xla_cc {
+
+void RunPending(const RankGroup& group, Timeout timeout) {
+  if (group.size() == 1) return;  // nobody waits for it
+  const py::gil_scoped_acquire locked;
+  if (!CurrentTarget().RanksAreThreads()) {
+    CallPython(Python().run_graph);
+    return;
+  }
+  const std::shared_ptr<World> world = World::OfThread();
+  if (!world) World::Outside().Throw();
+  world->SetLimit(group.own(), timeout);
+  const auto restore = c10::make_scope_exit([&] { world->SetLimit(group.own(), World::kNoLimit); });
+  CallPython(Python().run_pending);
+}
+
+void DropPending() {
+  const py::gil_scoped_acquire locked;
+  CallPython(Python().drop_pending);
+}
+
+}  // namespace xla_cc

@@ -1,0 +1,54 @@
+#include "torch_xla_cc/distributed/host/background_task.h"
+
+#include <thread>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+namespace xla_cc {
+
+void BackgroundTask::Start(std::function<void()> f) {
+  {
+    const std::lock_guard lock(mutex_);
+    started_ = true;
+  }
+  std::thread([this, f = std::move(f)] {
+    std::exception_ptr wrong;
+    try {
+      f();
+    } catch (...) {
+      wrong = std::current_exception();
+    }
+    const std::lock_guard lock(mutex_);
+    wrong_ = wrong;
+    ended_ = true;
+    changed_.notify_all();
+  }).detach();
+}
+
+bool BackgroundTask::started() {
+  const std::lock_guard lock(mutex_);
+  return started_;
+}
+
+bool BackgroundTask::ended() {
+  const std::lock_guard lock(mutex_);
+  return ended_;
+}
+
+bool BackgroundTask::failed() {
+  const std::lock_guard lock(mutex_);
+  return wrong_ != nullptr;
+}
+
+bool BackgroundTask::Wait(Timeout timeout) {
+  std::unique_lock lock(mutex_);
+  const auto ended = [this] { return ended_; };
+  if (timeout == kNoTimeout) {
+    changed_.wait(lock, ended);
+  } else if (!changed_.wait_for(lock, timeout, ended)) {
+    return false;
+  }
+  if (wrong_) std::rethrow_exception(wrong_);
+  return true;
+}
+
+}  // namespace xla_cc

@@ -1,0 +1,45 @@
+#include "torch_xla_cc/graph/planning.h"
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <atomic>
+
+#include "torch_xla_cc/errors.h"
+#include "torch_xla_cc/graph/call_site.h"
+#include "torch_xla_cc/graph/target.h"
+
+namespace xla_cc {
+namespace {
+
+std::atomic<bool> debug{false};
+
+}  // namespace
+
+void SetDebug(bool value) { debug = value; }
+bool Debug() { return debug; }
+
+PlanPtr PlanFor(const Collective& collective, const std::vector<hlo::Shape>& operands) {
+  const Target target = CurrentTarget();
+  const CallSite site = Debug() ? Resolve(CurrentSite()) : CallSite();
+  Key key;
+  key.Add(target.name);
+  key("world_size", target.world_size);
+  key("op", static_cast<int64_t>(OpFor(collective)));
+  Visit(collective, [&](const auto& node) { std::decay_t<decltype(node)>::Fields(node, key); });
+  for (const hlo::Shape& operand : operands) key.Add(operand);
+  const std::optional<Rule> forced = ForcedRule();
+  if (forced) key("forced", static_cast<int64_t>(*forced) + 1);
+  if (!site.file.empty()) {
+    key.Add(site.file);
+    key("line", static_cast<int64_t>(site.line));
+  }
+  if (PlanPtr plan = PlanCache::Get().Find(key)) return plan;
+
+  const py::gil_scoped_release unlocked;
+  Result<Lowered> lowered = Lower(collective, operands, target, site, forced);
+  if (!lowered.ok()) throw BadValue(lowered.status().message());
+  return PlanCache::Get().Insert(std::move(key),
+                                 std::make_shared<Plan>(std::move(lowered.value()), target));
+}
+
+}  // namespace xla_cc

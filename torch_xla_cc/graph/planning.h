@@ -1,0 +1,18 @@
+// From a call to its plan.
+#pragma once
+
+#include <vector>
+
+#include "torch_xla_cc/graph/plan_cache.h"
+
+namespace xla_cc {
+
+// The plan of a call, lowered if it is new. Takes and releases the interpreter lock itself: it is
+// held on entry and on return, and not while lowering. Throws BadValue.
+PlanPtr PlanFor(const Collective& collective, const std::vector<hlo::Shape>& operands);
+
+// Modules carry the caller's file and line; one is made per call site then.
+void SetDebug(bool debug);
+bool Debug();
+
+}  // namespace xla_cc

@@ -1,0 +1,19 @@
+// The token that orders a rank's collectives: each takes that of the one before, and gives one.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+namespace xla_cc {
+
+// All of these need the interpreter lock.
+
+// The token after the last collective that is pending; none (None) before the first.
+py::object Token(int64_t rank);
+// The same, or the start of a chain, which Python makes.
+py::object TokenOrFirst(int64_t rank);
+void SetToken(int64_t rank, py::object token);
+// Forgets the token of a rank (its graph was thrown away), or of all.
+void ResetToken(int64_t rank);
+void ResetTokens();
+
+}  // namespace xla_cc

@@ -1,0 +1,179 @@
+#include "torch_xla_cc/threads/bind.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+#include "torch_xla_cc/distributed/groupcall/flight_recorder.h"
+#include "torch_xla_cc/errors.h"
+#include "torch_xla_cc/graph/attach.h"
+#include "torch_xla_cc/graph/call_site.h"
+#include "torch_xla_cc/graph/target.h"
+#include "torch_xla_cc/graph/tokens.h"
+#include "torch_xla_cc/threads/read_hooks.h"
+#include "torch_xla_cc/threads/world.h"
+
+namespace xla_cc {
+namespace {
+
+std::shared_ptr<World> Require() {
+  std::shared_ptr<World> world = World::OfThread();
+  if (!world) World::Outside().Throw();
+  return world;
+}
+
+void IssueOrThrow(int64_t rank, IssuedCall issued) {
+  const std::shared_ptr<World> world = World::OfThread();
+  const Failure failure = world ? world->Issue(rank, std::move(issued)) : World::Outside();
+  if (!failure) return;
+  ResetToken(rank);
+  failure.Throw();
+}
+
+// The collectives of a graph that torch.compile has captured.
+struct Program {
+  std::vector<IssuedCall> calls;
+};
+
+// What this rank has traced into a graph in which so many nodes are ours. A collective whose result
+// nothing uses is in none. Each takes the token of the one before, so those are the last ones.
+Program TracedProgram(int64_t rank, size_t nodes) {
+  std::vector<IssuedCall> calls = Require()->Pending(rank);
+  const auto makes_node = [](const IssuedCall& call) {
+    return !call.lowered->unchanged && !call.lowered->live.empty();
+  };
+  const auto chained = [&](const IssuedCall& call) {
+    return !makes_node(call) || call.lowered->takes_token;
+  };
+  size_t traced = std::count_if(calls.begin(), calls.end(), makes_node);
+  if (traced < nodes || (traced > nodes && !std::all_of(calls.begin(), calls.end(), chained))) {
+    throw std::runtime_error("torch.compile: the graph has " + std::to_string(nodes) +
+                             " collectives of the " + std::to_string(traced) +
+                             " that were traced, and it cannot be told which. Return what each "
+                             "gives, or compile with backend=\"aot_eager\"");
+  }
+  for (; traced > nodes; calls.pop_back()) traced -= makes_node(calls.back()) ? 1 : 0;
+  return {std::move(calls)};
+}
+
+void IssueProgram(int64_t rank, const Program& program) {
+  for (const IssuedCall& call : program.calls) IssueOrThrow(rank, call);
+}
+
+// Meets, and hands the graph over by calling `run`, and `wait` if it is not None. One call, so that
+// no asynchronous exception (ctrl-C, launch stopping the ranks) comes between: the peers are in
+// their collectives by then.
+void Meet(int64_t rank, const std::string& program_hash, const py::object& run,
+          const py::object& wait, bool compiled) {
+  const std::shared_ptr<World> world = Require();
+  // Other threads may call these two; what they raise is raised by this one.
+  HandOver graph;
+  std::optional<py::error_already_set> raised;
+  const auto call = [&](const py::object& function) -> std::string {
+    const py::gil_scoped_acquire locked;
+    try {
+      function();
+      return "";
+    } catch (py::error_already_set& error) {
+      if (!graph.turned_away) raised = error;
+      return error.what();
+    }
+  };
+  graph.run = [&] { return call(run); };
+  graph.compiled = compiled;
+  if (!wait.is_none()) graph.wait = [&] { call(wait); };
+  const Site site = CurrentSite();
+  Failure failure;
+  {
+    const py::gil_scoped_release unlocked;
+    failure = world->Meet(rank, site, program_hash, graph);
+  }
+  // The token of a graph that did not run is none: the next collective starts a new chain.
+  if (raised || failure) ResetToken(rank);
+  if (raised) throw py::error_already_set(*raised);
+  if (failure) failure.Throw();
+}
+
+// Longer than anybody waits, and as a point in time not past the end of the clock.
+constexpr double kLongestS = 10.0 * 365 * 24 * 3600;
+
+std::shared_ptr<World> BeginWorld(int64_t size, double timeout_s) {
+  if (size < 1) throw BadValue("World: size must be at least 1");
+  if (std::isnan(timeout_s)) throw BadValue("World: timeout_s is not a number");
+  ResetTokens();
+  Recorder::Get().Clear();
+  const double seconds = std::clamp(timeout_s, 0.0, kLongestS);
+  return World::Begin(size, std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3)));
+}
+
+// What a rank's thread asks of its world, if it has one.
+template <class Result, class... Arguments>
+auto Ask(Result (World::*method)(int64_t), Result without) {
+  return [method, without](int64_t rank) {
+    const std::shared_ptr<World> world = World::OfThread();
+    return world ? (*world.*method)(rank) : without;
+  };
+}
+
+void Drop(int64_t rank) {
+  if (const std::shared_ptr<World> world = World::OfThread()) world->Drop(rank);
+  ResetToken(rank);
+}
+
+// Calls Python before a rank with pending collectives reads, or one that traces for a target.
+void Open(py::function before_read) {
+  // Let go by a thread that may not hold the interpreter lock.
+  const std::shared_ptr<py::function> function(new py::function(std::move(before_read)),
+                                               [](py::function* dropped) {
+                                                 const py::gil_scoped_acquire locked;
+                                                 delete dropped;
+                                               });
+  OpenReadHooks([function](int64_t rank) {
+    const std::shared_ptr<World> world = World::OfThread();
+    if (!ThreadTarget() && !(world && world->HasPending(rank))) return;
+    const py::gil_scoped_acquire locked;
+    (*function)(rank);
+  });
+}
+
+}  // namespace
+
+void BindThreads(py::module_& m) {
+  using namespace py::literals;
+  SetIssueHook([](int64_t rank, const PlanPtr& plan, const Site& site) {
+    IssueOrThrow(rank, {{plan, &plan->lowered}, site});
+  });
+  py::class_<World, std::shared_ptr<World>>(m, "World")
+      .def(py::init(&BeginWorld), "size"_a, "timeout_s"_a)
+      .def("enter", &World::Enter)
+      .def("finish", [](World& world, int64_t rank) { world.Finish(rank, CurrentSite()); })
+      .def("fail", &World::Fail)
+      .def("abort", &World::Abort)
+      .def("end", [](World& world) {
+        world.End();
+        ResetTokens();
+      });
+  m.def("ranks_pending", Ask(&World::HasPending, false));
+  m.def("ranks_idle", Ask(&World::IsIdle, false));
+  m.def("ranks_losses", Ask(&World::Losses, int64_t{0}));
+  m.def("ranks_drop", &Drop);
+  m.def("ranks_check", [](int64_t rank) {
+    const std::shared_ptr<World> world = World::OfThread();
+    const Failure failure = world ? world->TakeFailure(rank) : Failure();
+    if (failure) failure.Throw();
+  });
+  m.def("ranks_meet", &Meet, "rank"_a, "program_hash"_a, "run"_a, "wait"_a, "compiled"_a = false);
+  py::class_<Program>(m, "Program").def("__len__", [](const Program& program) {
+    return program.calls.size();
+  });
+  m.def("traced_program", &TracedProgram);
+  m.def("issue_program", &IssueProgram);
+  m.def("token", &Token);
+  m.def("reads", &Reads);
+  m.def("open_read_hooks", &Open);
+  m.def("close_read_hooks", &CloseReadHooks);
+}
+
+}  // namespace xla_cc

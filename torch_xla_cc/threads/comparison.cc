@@ -1,0 +1,227 @@
+#include "torch_xla_cc/threads/comparison.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+namespace xla_cc {
+namespace {
+
+// What a rank has pending, by the group that it is in, in order.
+using ByGroup = std::map<std::vector<int64_t>, std::vector<const IssuedCall*>>;
+using Waiting = std::map<int64_t, ByGroup>;  // by rank
+
+std::string RankName(int64_t rank) { return "rank " + std::to_string(rank); }
+
+std::vector<int64_t> GroupOf(const IssuedCall& issued, int64_t rank, size_t world_size) {
+  return GroupsOf(issued.lowered->collective).Of(rank, static_cast<int64_t>(world_size));
+}
+
+// The usual step: nothing to look at one by one.
+bool AllAlike(const RankStates& ranks) {
+  const auto same = [](const IssuedCall& a, const IssuedCall& b) { return a.lowered == b.lowered; };
+  const auto& first = ranks[0]->pending;
+  return std::all_of(ranks.begin(), ranks.end(), [&](const RankState* rank) {
+    const auto& own = rank->pending;
+    return rank->waiting && std::equal(own.begin(), own.end(), first.begin(), first.end(), same);
+  });
+}
+
+Waiting WaitingByGroup(const RankStates& ranks) {
+  Waiting waiting;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (!ranks[i]->waiting) continue;
+    const auto rank = static_cast<int64_t>(i);
+    for (const IssuedCall& issued : ranks[i]->pending) {
+      waiting[rank][GroupOf(issued, rank, ranks.size())].push_back(&issued);
+    }
+  }
+  return waiting;
+}
+
+// Takes away those that miss a peer, or as many calls of one, until nothing changes.
+void KeepThoseWhosePeersCome(Waiting& ready) {
+  const auto misses_one = [&](const ByGroup& groups) {
+    for (const auto& [group, issued] : groups) {
+      for (int64_t peer : group) {
+        const auto found = ready.find(peer);
+        if (found == ready.end()) return true;
+        const auto theirs = found->second.find(group);
+        if (theirs == found->second.end() || theirs->second.size() != issued.size()) return true;
+      }
+    }
+    return false;
+  };
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (auto at = ready.begin(); at != ready.end();) {
+      const bool gone = misses_one(at->second);
+      changed = changed || gone;
+      at = gone ? ready.erase(at) : std::next(at);
+    }
+  }
+}
+
+Failure Compare(const RankStates& ranks, int64_t a, int64_t b, const std::vector<int64_t>& group,
+                const ByGroup& of_a, const ByGroup& of_b) {
+  static const std::vector<const IssuedCall*> kNone;
+  const auto& list_a = of_a.at(group);
+  const auto found = of_b.find(group);
+  const auto& list_b = found == of_b.end() ? kNone : found->second;
+  const std::string where = " in group [" + hlo::ToString(group) + "]";
+  for (size_t i = 0; i < std::min(list_a.size(), list_b.size()); ++i) {
+    if (list_a[i]->lowered == list_b[i]->lowered) continue;
+    const Lowered& call_a = *list_a[i]->lowered;
+    const Lowered& call_b = *list_b[i]->lowered;
+    if (call_a.identity == call_b.identity) continue;
+    return {{{"the ranks call different collectives" + where + ": " + RankName(a) + " " +
+                  call_a.identity + " at ",
+              list_a[i]->site},
+             {", " + RankName(b) + " " + call_b.identity + " at ", list_b[i]->site},
+             {". Every rank of a group must make the same calls in the same order, with the same "
+              "shapes",
+              {}}}};
+  }
+  // A rank that waits with fewer calls may yet make the others, if it can go on without the first.
+  const bool b_needs_a = std::any_of(of_b.begin(), of_b.end(), [&](const auto& other) {
+    return std::find(other.first.begin(), other.first.end(), a) != other.first.end();
+  });
+  if (list_a.size() <= list_b.size() || !b_needs_a) return {};
+  const IssuedCall& extra = *list_a[list_b.size()];
+  const IssuedCall& other = ranks[b]->pending.back();
+  return {{{RankName(a) + " calls " + extra.lowered->name + where + " at ", extra.site},
+           {", and " + RankName(b) + " runs its graph without it at ", ranks[b]->waits_at},
+           {", after " + other.lowered->name + " at ", other.site},
+           {". The ranks of a group must run their graphs (torch_xla.sync, .item(), .cpu(), print) "
+            "after the same collectives",
+            {}}}};
+}
+
+// What differs now between ranks that wait for each other, or for one that has ended, differs for
+// good.
+Failure FindMismatch(const RankStates& ranks, const Waiting& waiting) {
+  for (const auto& [rank, groups] : waiting) {
+    for (const auto& [group, issued] : groups) {
+      for (int64_t peer : group) {
+        Failure failure;
+        const auto found = waiting.find(peer);
+        if (found != waiting.end()) {
+          failure = Compare(ranks, rank, peer, group, groups, found->second);
+        } else if (ranks[peer]->finished) {
+          failure = {{{RankName(rank) + " waits with " + issued[0]->lowered->name + " at ",
+                       issued[0]->site},
+                      {", and " + RankName(peer) + " of its group [" + hlo::ToString(group) +
+                           "] has ended without calling it",
+                       {}}}};
+        }
+        if (failure) return failure;
+      }
+    }
+  }
+  return {};
+}
+
+// All ranks that still run wait, and none can go on.
+Failure NobodyGoesOn(const RankStates& ranks) {
+  Failure failure;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank]->finished) continue;
+    if (!ranks[rank]->waiting) return {};
+    const IssuedCall& first = ranks[rank]->pending[0];
+    failure.phrases.push_back({(failure ? "; " : "every rank waits for another: ") +
+                                   RankName(static_cast<int64_t>(rank)) + " with " +
+                                   first.lowered->name + " at ",
+                               first.site});
+  }
+  if (failure) {
+    failure.phrases.push_back(
+        {". Every rank of a group must make the same calls before it runs its graph", {}});
+  }
+  return failure;
+}
+
+// Calls that agree within each group can still wait for each other in a circle across groups. Plays
+// the step through: a collective happens when it is the next of every rank of its group.
+Failure Deadlock(const RankStates& ranks, const Waiting& ready) {
+  struct Next {
+    const IssuedCall* issued;
+    std::vector<int64_t> group;
+  };
+  std::map<int64_t, std::vector<Next>> left;  // the next one last
+  for (const auto& [rank, groups] : ready) {
+    for (const IssuedCall& issued : ranks[rank]->pending) {
+      left[rank].push_back({&issued, GroupOf(issued, rank, ranks.size())});
+    }
+    std::reverse(left[rank].begin(), left[rank].end());
+  }
+  for (bool progress = true; progress;) {
+    progress = false;
+    for (auto& [rank, calls] : left) {
+      if (calls.empty()) continue;
+      const std::vector<int64_t> group = calls.back().group;
+      const bool happens = std::all_of(group.begin(), group.end(), [&](int64_t peer) {
+        return !left[peer].empty() && left[peer].back().group == group;
+      });
+      if (!happens) continue;
+      for (int64_t peer : group) left[peer].pop_back();
+      progress = true;
+    }
+  }
+  Failure failure;
+  for (const auto& [rank, calls] : left) {
+    if (calls.empty()) continue;
+    failure.phrases.push_back(
+        {(failure ? "; " : "the ranks would wait for each other in a circle: ") + RankName(rank) +
+             " for group [" + hlo::ToString(calls.back().group) + "] in " +
+             calls.back().issued->lowered->name + " at ",
+         calls.back().issued->site});
+  }
+  if (failure) {
+    failure.phrases.push_back(
+        {". Call the collectives of overlapping groups in one order on all ranks", {}});
+  }
+  return failure;
+}
+
+}  // namespace
+
+Verdict Judge(const RankStates& ranks) {
+  Verdict verdict;
+  if (AllAlike(ranks)) {
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      verdict.ranks.push_back(static_cast<int64_t>(rank));
+    }
+    return verdict;
+  }
+  Waiting ready = WaitingByGroup(ranks);
+  verdict.failure = FindMismatch(ranks, ready);
+  if (!verdict.failure) {
+    KeepThoseWhosePeersCome(ready);
+    verdict.failure = ready.empty() ? NobodyGoesOn(ranks) : Deadlock(ranks, ready);
+  }
+  if (verdict.failure) {
+    verdict.failure.kind = Failure::Kind::kMismatch;
+    return verdict;
+  }
+  for (const auto& [rank, groups] : ready) verdict.ranks.push_back(rank);
+  return verdict;
+}
+
+Failure Missing(const RankStates& ranks, int64_t rank, std::chrono::milliseconds limit,
+                bool of_launch) {
+  Failure failure{
+      {{RankName(rank) + " waited " + std::to_string(limit.count()) + " ms, the time limit of " +
+            (of_launch ? "launch" : "its group") + ", to run its graph at ",
+        ranks[rank]->waits_at}},
+      Failure::Kind::kTimeout};
+  for (size_t peer = 0; peer < ranks.size(); ++peer) {
+    if (ranks[peer]->waiting || ranks[peer]->finished) continue;
+    const IssuedCall& last = ranks[peer]->last;
+    failure.phrases.push_back({"; " + RankName(peer) + " has not come, its last collective was " +
+                                   (last.lowered ? last.lowered->name + " at " : "none"),
+                               last.site});
+  }
+  return failure;
+}
+
+}  // namespace xla_cc

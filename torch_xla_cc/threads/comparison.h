@@ -1,0 +1,42 @@
+// Who of the ranks may run what they have pending: pure functions of what all of them have issued.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "lowering/lower.h"
+#include "torch_xla_cc/threads/failure.h"
+
+namespace xla_cc {
+
+// A collective that a rank has issued. Calls that were found in one cache are one object.
+struct IssuedCall {
+  std::shared_ptr<const Lowered> lowered;
+  Site site;
+};
+
+// A rank, as far as others depend on it.
+struct RankState {
+  std::vector<IssuedCall> pending;
+  IssuedCall last;
+  bool waiting = false;   // to run what is pending
+  bool finished = false;  // comes no more
+  Site waits_at;          // or has finished at
+};
+using RankStates = std::vector<const RankState*>;  // by rank
+
+struct Verdict {
+  std::vector<int64_t> ranks;  // that go on, together
+  Failure failure;             // or why some never can
+};
+
+// A rank goes on if it waits, and all its peers do, with as many calls, and no two differ.
+Verdict Judge(const RankStates& ranks);
+
+// What a rank says that has waited as long as `limit` for others.
+Failure Missing(const RankStates& ranks, int64_t rank, std::chrono::milliseconds limit,
+                bool of_launch);
+
+}  // namespace xla_cc

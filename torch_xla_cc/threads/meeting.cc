@@ -1,0 +1,188 @@
+#include "torch_xla_cc/threads/meeting.h"
+
+#include <set>
+
+#include "torch_xla_cc/errors.h"
+#include "torch_xla_cc/threads/world.h"
+
+namespace xla_cc {
+namespace {
+
+// In words, with the line; takes the interpreter lock.
+std::string Words(const CallPtr& call) { return call->what + " at " + Text(call->site); }
+
+}  // namespace
+
+void Meeting::Stop(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  stopped_ = why;
+  changed_.notify_all();
+}
+
+void Meeting::ThrowIfBroken(const RankGroup& group, Lock& lock) {
+  if (!stopped_.empty()) throw RanksDisagree(stopped_);
+  if (!broken_) return;
+  const Failure failure = broken_;
+  lock.unlock();
+  world_->TakeFailure(group.own());  // told by this
+  failure.Throw();
+}
+
+void Meeting::Break(const RankGroup& group, Lock& lock, const std::function<std::string()>& why,
+                    Failure::Kind kind) {
+  lock.unlock();  // words need the interpreter lock, whose owner may wait for this one
+  const Failure failure = Because(why(), kind);
+  lock.lock();
+  ThrowIfBroken(group, lock);  // another was first
+  broken_ = failure;
+  changed_.notify_all();
+  std::set<int64_t> coming;  // those between here and their graphs
+  for (const auto& [member, call] : last_) {
+    const bool on_its_way = call->number > 0 && !call->meets;
+    if (on_its_way && call->state == GroupCall::State::kIssued) coming.insert(call->rank);
+  }
+  lock.unlock();
+  world_->Disagree(group.own(), coming, failure);  // those who wait to run their graphs
+  failure.Throw();
+}
+
+void Meeting::Announce(const RankGroup& group, const CallPtr& call) {
+  Lock lock(mutex_);
+  ThrowIfBroken(group, lock);
+  last_[group.rank] = call;
+  if (call->number == 0) return;
+  Numbered& numbered = calls_[call->number];
+  const bool same = numbered.calls.empty() || numbered.calls.begin()->second->what == call->what;
+  numbered.calls[group.rank] = call;
+  changed_.notify_all();
+  if (!same) {
+    const std::map<int, CallPtr> calls = numbered.calls;
+    Break(
+        group, lock,
+        [&] {
+          RankGroup come = group;  // those who are there
+          come.members.clear();
+          std::vector<Said> said;
+          for (const auto& [rank, its] : calls) {
+            come.members.push_back(group.members[rank]);
+            said.push_back(SaidOf(*its));
+          }
+          return Mismatch(come, said, false);
+        },
+        Failure::Kind::kMismatch);
+  }
+  // Those who do not meet here only compare.
+  if (!call->meets && numbered.calls.size() == group.members.size()) calls_.erase(call->number);
+}
+
+std::vector<CallPtr> Meeting::Meet(const RankGroup& group, const CallPtr& call) {
+  Lock lock(mutex_);
+  const size_t size = group.members.size();
+  Numbered& numbered = calls_[call->number];
+  const bool in_time = changed_.wait_for(
+      lock, call->timeout, [&] { return numbered.calls.size() == size || IsBroken(); });
+  ThrowIfBroken(group, lock);
+  if (!in_time) {
+    std::map<int, CallPtr> missing;  // and what they called last
+    for (int rank = 0; rank < group.size(); ++rank) {
+      if (numbered.calls.count(rank)) continue;
+      const auto found = last_.find(rank);
+      missing[rank] = found == last_.end() ? nullptr : found->second;
+    }
+    Break(
+        group, lock,
+        [&] {
+          std::string text = "group " + group.name + ": " + RankName(group, group.rank) +
+                             " waited the timeout of " + Milliseconds(call->timeout) + " in " +
+                             Words(call);
+          for (const auto& [rank, last] : missing) {
+            text += "; " + RankName(group, rank) + " has not come, and " +
+                    (last ? "last called " + Words(last) : "made no call of this group");
+          }
+          return text;
+        },
+        Failure::Kind::kTimeout);
+  }
+  std::vector<CallPtr> calls;
+  for (const auto& [rank, its] : numbered.calls) calls.push_back(its);
+  if (++numbered.left == static_cast<int>(size)) calls_.erase(call->number);
+  lock.unlock();
+  // All ranks have the same before them, and so throw, or not, alike.
+  std::vector<Said> said;
+  for (const CallPtr& its : calls) said.push_back(SaidWithoutSite(*its));
+  if (Mismatch(group, said, false).empty()) return calls;
+  for (size_t i = 0; i < calls.size(); ++i) said[i] = SaidOf(*calls[i]);
+  throw CollectiveMismatch(Mismatch(group, said, false));
+}
+
+void Meeting::Put(const RankGroup& group, int to, int tag, const CallPtr& call, std::any value) {
+  const std::lock_guard lock(mutex_);
+  asked_.remove_if([](const SlotPtr& slot) { return slot.use_count() == 1; });  // were given up
+  for (auto at = asked_.begin(); at != asked_.end(); ++at) {
+    Slot& slot = **at;
+    if (slot.to != to || slot.tag != tag) continue;
+    if (slot.from != kAnySource && slot.from != group.rank) continue;
+    slot.source = group.rank;
+    slot.send = call;
+    slot.value = std::move(value);
+    asked_.erase(at);
+    changed_.notify_all();
+    return;
+  }
+  sent_.push_back({to, group.rank, tag, nullptr, group.rank, call, std::move(value)});
+}
+
+Meeting::SlotPtr Meeting::Ask(const RankGroup& group, int from, int tag, const CallPtr& call) {
+  const std::lock_guard lock(mutex_);
+  for (auto at = sent_.begin(); at != sent_.end(); ++at) {
+    if (at->to != group.rank || at->tag != tag) continue;
+    if (from != kAnySource && at->source != from) continue;
+    auto slot = std::make_shared<Slot>(std::move(*at));
+    slot->receive = call;
+    sent_.erase(at);
+    return slot;
+  }
+  auto slot = std::make_shared<Slot>(Slot{group.rank, from, tag, call, kAnySource, nullptr, {}});
+  asked_.push_back(slot);
+  return slot;
+}
+
+bool Meeting::HasCome(const SlotPtr& slot) {
+  const std::lock_guard lock(mutex_);
+  return slot->send != nullptr;
+}
+
+void Meeting::Await(const RankGroup& group, const SlotPtr& slot, Timeout timeout) {
+  Lock lock(mutex_);
+  changed_.wait_for(lock, timeout, [&] { return slot->send || IsBroken(); });
+  if (slot->send) {
+    if (slot->send->payload == slot->receive->payload) return;
+    Break(
+        group, lock,
+        [&] {
+          return "group " + group.name + ": " + RankName(group, slot->source) + " calls " +
+                 Words(slot->send) + ", and " + RankName(group, group.rank) + " " +
+                 Words(slot->receive) + ". Send and receive one shape and dtype";
+        },
+        Failure::Kind::kMismatch);
+  }
+  asked_.remove(slot);
+  ThrowIfBroken(group, lock);
+  std::vector<std::pair<int, CallPtr>> others;
+  for (const Slot& sent : sent_) others.emplace_back(sent.source, sent.send);
+  Break(
+      group, lock,
+      [&] {
+        std::string text = "group " + group.name + ": " + RankName(group, group.rank) +
+                           " waited the timeout of " + Milliseconds(timeout) + " in " +
+                           Words(slot->receive) +
+                           ", and nothing was sent to it. Sent and not received: ";
+        for (const auto& [source, call] : others) {
+          text += RankName(group, source) + " " + Words(call) + "; ";
+        }
+        return text + (others.empty() ? "nothing" : "that is all");
+      },
+      Failure::Kind::kTimeout);
+}
+
+}  // namespace xla_cc

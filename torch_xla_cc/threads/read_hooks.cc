@@ -1,0 +1,120 @@
+#include "torch_xla_cc/threads/read_hooks.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "torch_xla_cc/registration.h"
+
+namespace xla_cc {
+namespace {
+
+// Everything that ends in host memory, or on the device of another rank: .item(), .cpu(), copies,
+// printing, and each operator that torch_xla has not and runs on the CPU (through _to_cpu).
+constexpr const char* kReaders[] = {
+    "_local_scalar_dense",   "_to_copy", "copy",   "copy_", "_copy_from",
+    "_copy_from_and_resize", "_to_cpu",  "nonzero"};
+
+// The hooks, while they are in place. Kernels on other threads may still be in them when they are
+// taken out, so each holds what it uses.
+struct Hooks {
+  std::function<void(int64_t)> before_read;
+  std::unordered_map<c10::OperatorName, c10::SafeKernelFunction> originals;
+};
+struct InPlace {
+  std::mutex mutex;
+  std::shared_ptr<const Hooks> hooks;
+  std::unique_ptr<torch::Library> kernels;
+};
+InPlace& TheInPlace() {
+  static auto* in_place = new InPlace;  // never destroyed: threads may outlive main
+  return *in_place;
+}
+
+std::shared_ptr<const Hooks> TheHooks() {
+  const std::lock_guard<std::mutex> lock(TheInPlace().mutex);
+  return TheInPlace().hooks;
+}
+
+thread_local int64_t reads = 0;
+
+at::Tensor FirstTensor(const c10::IValue& value) {
+  if (value.isTensor()) return value.toTensor();
+  if (value.isTensorList() && !value.toTensorList().empty()) return value.toTensorList().get(0);
+  return {};
+}
+
+// Whether what is copied from a device to another stays on it. XLA without an index is the rank's.
+bool Stays(c10::Device from, c10::Device to) {
+  return to.type() == from.type() && (!to.has_index() || to.index() == from.index());
+}
+
+// The XLA device that the call reads from, or -1 if the result stays there.
+int64_t ReadsFrom(const std::string& op, c10::ArrayRef<c10::IValue> arguments) {
+  const bool from_second = op == "aten::copy" || op == "aten::copy_";  // (self, src, ...)
+  const at::Tensor source = FirstTensor(arguments[from_second ? 1 : 0]);
+  if (!source.defined() || source.device().type() != at::kXLA) return -1;
+  const c10::Device from = source.device();
+  bool stays = false;
+  if (op == "aten::_to_copy") {  // (self, dtype, layout, device, ...)
+    const auto to = arguments[3].toOptional<c10::Device>();
+    stays = !to || Stays(from, *to);
+  } else if (from_second || op == "aten::_copy_from" ||
+             op == "aten::_copy_from_and_resize") {  // (self, dst, ...)
+    stays = Stays(from, arguments[from_second ? 0 : 1].toTensor().device());
+  }
+  return stays ? -1 : from.index();
+}
+
+void Kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const std::shared_ptr<const Hooks> own = TheHooks();
+  const auto arguments = torch::jit::last(*stack, op.schema().arguments().size());
+  const int64_t rank = ReadsFrom(op.operator_name().name, arguments);
+  if (!own) {  // taken out since the call was dispatched: torch_xla's kernel is back
+    op.callBoxed(stack);
+    return;
+  }
+  if (rank >= 0) {
+    ++reads;
+    own->before_read(rank);
+  }
+  own->originals.at(op.operator_name()).callBoxed(op, keys, stack);
+}
+
+}  // namespace
+
+int64_t Reads() { return reads; }
+
+void OpenReadHooks(std::function<void(int64_t)> before_read) {
+  CloseReadHooks();
+  auto opened = std::make_shared<Hooks>();
+  opened->before_read = std::move(before_read);
+  auto kernels = std::make_unique<torch::Library>(torch::Library::IMPL, "aten",
+                                                  c10::DispatchKey::XLA, __FILE__, __LINE__);
+  for (const char* name : kReaders) {
+    const c10::OperatorName operator_name(std::string("aten::") + name, "");
+    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(operator_name.name.c_str(), "");
+    opened->originals.emplace(operator_name,
+                              op.getComputedKernelForDispatchKey(c10::DispatchKey::XLA));
+  }
+  {
+    const std::lock_guard<std::mutex> lock(TheInPlace().mutex);
+    TheInPlace().hooks = std::move(opened);
+  }
+  const SilentRegistration silent;
+  for (const char* name : kReaders) {
+    kernels->impl(name, torch::CppFunction::makeFromBoxedFunction<&Kernel>());
+  }
+  TheInPlace().kernels = std::move(kernels);
+}
+
+void CloseReadHooks() {
+  TheInPlace().kernels.reset();  // first: while they stand, a call looks up the originals
+  const std::lock_guard<std::mutex> lock(TheInPlace().mutex);
+  TheInPlace().hooks.reset();
+}
+
+}  // namespace xla_cc

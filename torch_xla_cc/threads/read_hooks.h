@@ -1,0 +1,19 @@
+// Reading a tensor on the host runs the pending graph inside torch_xla, past every Python function.
+// So on CPU threads the kernels that read come through here first.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace xla_cc {
+
+// Puts kernels before torch_xla's own for the operators that bring a tensor to the host. Each calls
+// `before_read(rank of the tensor)` and then the kernel that was there. `before_read` is called
+// without the interpreter lock.
+void OpenReadHooks(std::function<void(int64_t rank)> before_read);
+// How often this thread has come through them.
+int64_t Reads();
+// Takes them out again; torch_xla's kernels are back.
+void CloseReadHooks();
+
+}  // namespace xla_cc

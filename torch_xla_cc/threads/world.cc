@@ -1,0 +1,300 @@
+#include "torch_xla_cc/threads/world.h"
+
+#include <algorithm>
+
+#include "torch_xla_cc/threads/meeting.h"
+
+namespace xla_cc {
+namespace {
+
+using Lock = std::unique_lock<std::mutex>;
+
+// The world that runs. Never destroyed: threads may outlive main.
+struct Running {
+  std::mutex mutex;
+  std::weak_ptr<World> world;
+};
+Running& TheRunning() {
+  static auto* running = new Running;
+  return *running;
+}
+
+// That of this thread, once it has entered one.
+thread_local bool has_entered = false;
+thread_local std::weak_ptr<World> entered;
+
+Failure Stopped() { return Because("the ranks were stopped"); }
+
+}  // namespace
+
+std::shared_ptr<World> World::Begin(int64_t size, std::chrono::milliseconds timeout) {
+  auto world = std::make_shared<World>(size, timeout);
+  const std::lock_guard<std::mutex> lock(TheRunning().mutex);
+  TheRunning().world = world;
+  return world;
+}
+
+std::shared_ptr<World> World::OfThread() {
+  if (has_entered) return entered.lock();
+  const std::lock_guard<std::mutex> lock(TheRunning().mutex);
+  return TheRunning().world.lock();
+}
+
+Failure World::Outside() {
+  if (has_entered) {
+    return Because(
+        "a collective was called on the thread of a rank whose launch has ended. Have fn wait for "
+        "what it starts before it returns");
+  }
+  return Because(
+      "a collective between CPU devices was called outside of torch_xla_cc.launch. There the "
+      "ranks are threads that have to meet before they run: start them with "
+      "torch_xla_cc.launch(fn, args, nprocs)");
+}
+
+World::World(int64_t size, std::chrono::milliseconds timeout)
+    : ranks_(size),
+      timeout_(timeout),
+      runner_(monitor_, [this](int64_t rank, const std::string& why) { Fail(rank, why); }) {}
+
+void World::Enter() {
+  has_entered = true;
+  entered = weak_from_this();
+}
+
+void World::End() {
+  std::map<MeetingKey, std::weak_ptr<Meeting>> meetings;
+  {
+    const std::lock_guard<std::mutex> lock(monitor_.mutex);
+    ended_ = true;
+    failure_ = {};
+    meetings.swap(meetings_);
+    monitor_.changed.notify_all();
+  }
+  for (const auto& [key, meeting] : meetings) {
+    if (const auto open = meeting.lock()) open->Stop("the launch has ended");
+  }
+  const std::lock_guard<std::mutex> lock(TheRunning().mutex);
+  if (TheRunning().world.lock().get() == this) TheRunning().world.reset();
+}
+
+Failure World::Issue(int64_t rank, IssuedCall issued) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  if (!Runs(rank)) return Outside();
+  if (Failure failure = TakeFailureLocked(rank)) return failure;
+  ranks_[rank].last = issued;
+  ranks_[rank].pending.push_back(std::move(issued));
+  return {};
+}
+
+bool World::HasPending(int64_t rank) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  return Runs(rank) && !ranks_[rank].pending.empty();
+}
+
+std::vector<IssuedCall> World::Pending(int64_t rank) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  return Runs(rank) ? ranks_[rank].pending : std::vector<IssuedCall>();
+}
+
+void World::Drop(int64_t rank) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  if (Runs(rank)) Lose(rank);
+}
+
+void World::Lose(int64_t rank) {
+  ranks_[rank].pending.clear();
+  ++ranks_[rank].losses;
+}
+
+int64_t World::Losses(int64_t rank) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  return Runs(rank) ? ranks_[rank].losses : 0;
+}
+
+bool World::IsIdle(int64_t rank) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  return Runs(rank) && ranks_[rank].idle;
+}
+
+void World::SetLimit(int64_t rank, std::chrono::milliseconds limit) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  if (Runs(rank)) ranks_[rank].limit = limit;
+}
+
+Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
+                    const HandOver& graph) {
+  Lock lock(monitor_.mutex);
+  auto& changed = monitor_.changed;
+  if (!Runs(rank)) return Stopped();
+  Rank& self = ranks_[rank];
+  const auto failed = [&] { return ended_ || (failure_ && (!self.told || final_)); };
+  // Handing over a graph waits for the device, and the device for the collectives of the last one:
+  // no peer of those may be left behind.
+  changed.wait(lock, [&] { return failed() || !self.batch || self.batch->to_hand_over == 0; });
+  if (ended_) return Stopped();
+  if (Failure failure = TakeFailureLocked(rank)) return failure;
+  std::shared_ptr<Batch> batch;
+  if (!self.pending.empty()) {
+    self.waiting = true;
+    self.waits_at = site;
+    self.graph = {&graph, program_hash};
+    const uint64_t before = self.released;
+    Evaluate(rank);
+    const auto limit = std::min(timeout_, self.limit);
+    const bool in_time =
+        changed.wait_for(lock, limit, [&] { return failed() || self.released != before; });
+    if (ended_) return Stopped();
+    if (self.released == before) {
+      if (!in_time) {
+        failure_ = Missing(States(), rank, limit, timeout_ <= self.limit);
+        for (Rank& r : ranks_) r.told = false;
+        changed.notify_all();
+      }
+      self.waiting = false;
+      return TakeFailureLocked(rank);
+    }
+    // From here on it must go on, whatever fails elsewhere: its peers will be in their collectives.
+    batch = self.batch;
+  }
+  lock.unlock();
+  if (!batch) {
+    runner_.RunAlone(rank, graph);
+  } else if (batch->leaders.at(rank) == rank) {
+    runner_.RunLed(rank, *batch);
+  }
+  lock.lock();
+  if (batch && (batch->gated || batch->leaders.at(rank) != rank)) {
+    changed.wait(lock, [&] { return batch->to_hand_over == 0; });
+  }
+  self.idle = batch && batch->waited_for;
+  if (ended_) return Stopped();
+  if (batch && batch->failed) return TakeFailureLocked(rank);
+  if (graph.wait && !self.idle) {
+    lock.unlock();
+    graph.wait();
+    lock.lock();
+    self.idle = true;
+  }
+  return {};
+}
+
+void World::Disagree(int64_t rank, const std::set<int64_t>& coming, Failure failure) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  if (!Runs(rank) || final_) return;
+  if (!failure_) {
+    failure_ = std::move(failure);
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      ranks_[r].told = !ranks_[r].waiting && coming.count(static_cast<int64_t>(r)) == 0;
+    }
+    ranks_[rank].told = false;
+  }
+  TakeFailureLocked(rank);
+  monitor_.changed.notify_all();
+}
+
+void World::Finish(int64_t rank, Site site) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  if (!Runs(rank)) return;
+  ranks_[rank].finished = true;
+  ranks_[rank].waits_at = site;
+  Evaluate(rank);
+}
+
+void World::Fail(int64_t rank, const std::string& message) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  if (!Runs(rank)) return;
+  ranks_[rank].finished = true;
+  Lose(rank);
+  final_ = true;
+  // The first failure is the cause; what follows from it is not reported over it.
+  if (!failure_) failure_ = Because(message);
+  monitor_.changed.notify_all();
+}
+
+void World::Abort(const std::string& message) {
+  std::vector<std::shared_ptr<Meeting>> meetings;
+  {
+    const std::lock_guard<std::mutex> lock(monitor_.mutex);
+    if (!failure_) failure_ = Because(message);
+    final_ = true;
+    monitor_.changed.notify_all();
+    for (const auto& [key, meeting] : meetings_) {
+      if (auto open = meeting.lock()) meetings.push_back(std::move(open));
+    }
+  }
+  for (const auto& meeting : meetings) meeting->Stop(message);
+}
+
+Failure World::TakeFailure(int64_t rank) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  return Runs(rank) ? TakeFailureLocked(rank) : Failure();
+}
+
+Failure World::TakeFailureLocked(int64_t rank) {
+  if (!failure_ || (ranks_[rank].told && !final_)) return {};
+  Failure failure = failure_;
+  ranks_[rank].told = true;
+  Lose(rank);
+  // Once every running rank knows, they may try again, from a clean start.
+  const bool all =
+      std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.told || r.finished; });
+  if (all && !final_) {
+    failure_ = {};
+    for (Rank& r : ranks_) r.told = false;
+    Evaluate(rank);  // ranks that knew earlier may be waiting again
+  }
+  return failure;
+}
+
+bool World::Runs(int64_t rank) const {
+  return !ended_ && rank >= 0 && rank < static_cast<int64_t>(ranks_.size());
+}
+
+RankStates World::States() const {
+  RankStates states;
+  for (const Rank& rank : ranks_) states.push_back(&rank);
+  return states;
+}
+
+void World::Evaluate(int64_t caller) {
+  if (failure_) return;
+  const Verdict verdict = Judge(States());
+  failure_ = verdict.failure;
+  if (failure_) {
+    monitor_.changed.notify_all();
+  } else {
+    Release(verdict.ranks, caller);
+  }
+}
+
+void World::Release(const std::vector<int64_t>& ranks, int64_t caller) {
+  if (ranks.empty()) return;
+  std::map<int64_t, Graph> graphs;
+  for (int64_t rank : ranks) graphs[rank] = ranks_[rank].graph;
+  const size_t running =
+      std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.finished; });
+  const auto batch = runner_.Gather(graphs, caller, running == ranks.size());
+  for (int64_t rank : ranks) {
+    Rank& released = ranks_[rank];
+    released.pending.clear();
+    released.waiting = false;
+    released.batch = batch;
+    ++released.released;
+  }
+  // Those whose graph the caller hands over, which is awake, need not wake before that is done.
+  if (batch->programs > 1 || batch->leaders.begin()->second != caller) {
+    monitor_.changed.notify_all();
+  }
+}
+
+std::shared_ptr<Meeting> World::Join(const RankGroup& group) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  const int time = joined_[{group.name, group.own()}]++;
+  std::weak_ptr<Meeting>& entry = meetings_[{group.name, group.members, time}];
+  std::shared_ptr<Meeting> meeting = entry.lock();
+  if (!meeting) entry = meeting = std::make_shared<Meeting>(shared_from_this());
+  return meeting;
+}
+
+}  // namespace xla_cc

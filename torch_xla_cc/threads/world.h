@@ -1,0 +1,111 @@
+// The ranks of a launch that are threads of this process, and where they meet.
+//
+// XLA:CPU compares nothing between ranks: different sizes read out of bounds, a missing rank aborts
+// the process after 15 s. So before a rank runs its graph it comes to Meet(), which lets the ranks
+// go on only when every collective that they are about to run has its like on every rank of its
+// group (comparison.h). Everything else is an error, raised on every rank, that names both call
+// sites.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "torch_xla_cc/distributed/groupcall/rank_group.h"
+#include "torch_xla_cc/threads/comparison.h"
+#include "torch_xla_cc/threads/graph_runner.h"
+
+namespace xla_cc {
+
+class Meeting;
+
+// Held by its launch, which ends it; and by whoever is in a call of it. Once it has ended, whatever
+// a rank that was too late asks of it fails, and nothing of it is in the next one.
+class World : public std::enable_shared_from_this<World> {
+ public:
+  static constexpr std::chrono::milliseconds kNoLimit = std::chrono::milliseconds::max();
+
+  // A new one, of ranks that run. There is one at a time in a process.
+  static std::shared_ptr<World> Begin(int64_t size, std::chrono::milliseconds timeout);
+  // That of this thread, if it has entered one, even if that has ended: a rank's thread that
+  // outlives its launch is in no other. Else the one that runs, or none.
+  static std::shared_ptr<World> OfThread();
+  static Failure Outside();  // of calls that there is no world for
+
+  // Only by Begin.
+  World(int64_t size, std::chrono::milliseconds timeout);
+  void Enter();  // on the thread of a rank
+  void End();
+
+  // Notes a collective of this rank. Fails if a rank has failed.
+  Failure Issue(int64_t rank, IssuedCall issued);
+  // Whether the rank has issued collectives that have not run.
+  bool HasPending(int64_t rank);
+  // What the rank has issued that has not run, in order.
+  std::vector<IssuedCall> Pending(int64_t rank);
+  // Forgets what the rank has pending.
+  void Drop(int64_t rank);
+  // How often what the rank had pending was forgotten, after a failure.
+  int64_t Losses(int64_t rank);
+  // Whether all that the rank has handed over is known to be done.
+  bool IsIdle(int64_t rank);
+  // How long this rank's next meetings may take, if that is less than the world's time limit.
+  void SetLimit(int64_t rank, std::chrono::milliseconds limit);
+
+  // Waits until the rank may hand its graph to XLA, hands it over, and forgets what was pending.
+  // Call without the interpreter lock.
+  Failure Meet(int64_t rank, Site site, const std::string& program_hash, const HandOver& graph);
+
+  // All ranks that wait to run their graphs, or are `coming` to, are to raise this; `rank`, which
+  // found it, does by itself.
+  void Disagree(int64_t rank, const std::set<int64_t>& coming, Failure failure);
+  // This rank has returned from its function.
+  void Finish(int64_t rank, Site site);
+  // This rank has raised: the others shall stop.
+  void Fail(int64_t rank, const std::string& message);
+  // All shall stop, and none go on: unlike a disagreement, this is final.
+  void Abort(const std::string& message);
+  // The failure that this rank has not been told yet, if there is one.
+  Failure TakeFailure(int64_t rank);
+
+  // Where the ranks of a group meet beside the graph: one for all of them, as long as any has it. A
+  // rank that joins again a group of that name and those members joins the next, and so do the
+  // others.
+  std::shared_ptr<Meeting> Join(const RankGroup& group);
+
+ private:
+  struct Rank : RankState {
+    bool told = false;  // of failure_
+    bool idle = true;
+    uint64_t released = 0;
+    int64_t losses = 0;
+    std::chrono::milliseconds limit = kNoLimit;
+    Graph graph;                   // while waiting
+    std::shared_ptr<Batch> batch;  // the last one
+  };
+  using MeetingKey = std::tuple<std::string, std::vector<int64_t>, int>;  // the last: which time
+
+  // All of these with the monitor held.
+  bool Runs(int64_t rank) const;  // whether there is such a rank
+  void Lose(int64_t rank);
+  void Evaluate(int64_t caller);
+  void Release(const std::vector<int64_t>& ranks, int64_t caller);
+  RankStates States() const;
+  Failure TakeFailureLocked(int64_t rank);
+
+  Monitor monitor_;
+  std::vector<Rank> ranks_;
+  bool ended_ = false;
+  const std::chrono::milliseconds timeout_;
+  Failure failure_;
+  bool final_ = false;  // no rank goes on after failure_
+  GraphRunner runner_;
+  std::map<MeetingKey, std::weak_ptr<Meeting>> meetings_;
+  std::map<std::pair<std::string, int64_t>, int> joined_;  // by group and rank: how often
+};
+
+}  // namespace xla_cc
