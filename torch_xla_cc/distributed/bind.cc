@@ -7,6 +7,7 @@
 #include "torch_xla_cc/distributed/host/host_transport.h"
 #include "torch_xla_cc/distributed/kernels/kernels.h"
 #include "torch_xla_cc/errors.h"
+#include "torch_xla_cc/threads/meeting.h"
 #include "torch_xla_cc/threads/world.h"
 
 namespace xla_cc {
@@ -65,8 +66,9 @@ void BindDistributed(py::module_& m) {
   m.def("thread_backend",
         [](RankGroup group, int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
           const std::shared_ptr<World> world = World::OfThread();
-          if (!world) World::Outside().Throw();
-          auto meeting = world->Join(group);
+          if (!world && group.size() > 1) World::Outside().Throw();
+          // One rank, which no launch has started, meets itself.
+          auto meeting = world ? world->Join(group) : std::make_shared<Meeting>(nullptr);
           return c10::make_intrusive<XlaBackend>(
               GraphTransport::OfThreads(std::move(group), std::move(meeting)), nullptr,
               Timeout(timeout_ms));

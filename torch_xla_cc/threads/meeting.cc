@@ -24,7 +24,7 @@ void Meeting::ThrowIfBroken(const RankGroup& group, Lock& lock) {
   if (!broken_) return;
   const Failure failure = broken_;
   lock.unlock();
-  world_->TakeFailure(group.own());  // told by this
+  if (world_) world_->TakeFailure(group.own());  // told by this
   failure.Throw();
 }
 
@@ -42,7 +42,8 @@ void Meeting::Break(const RankGroup& group, Lock& lock, const std::function<std:
     if (on_its_way && call->state == GroupCall::State::kIssued) coming.insert(call->rank);
   }
   lock.unlock();
-  world_->Disagree(group.own(), coming, failure);  // those who wait to run their graphs
+  // And those who wait to run their graphs.
+  if (world_) world_->Disagree(group.own(), coming, failure);
   failure.Throw();
 }
 

@@ -23,6 +23,7 @@ class World;
 // One for all ranks of a group, each of which holds it (World::Join).
 class Meeting {
  public:
+  // The world that its ranks run in; none for a process of one rank.
   explicit Meeting(std::shared_ptr<World> world) : world_(std::move(world)) {}
 
   // Wakes all who wait: they throw.
