@@ -269,6 +269,7 @@ def test_explain():
     assert (found.rule, found.opcodes) == ("fallback", ("all-gather",))
     assert found.wire_bytes > found.native_wire_bytes > 0
     assert "XLA:CPU" in found.why
+    assert found.ways and f"by: {found.ways[0]}" in str(found)
     text = str(found)
     assert "all_reduce by xor of int32 (world) on cpu" in text and "fallback" in text
     refused = capabilities.explain("all_gather", "tpu:v5e", torch.complex128)

@@ -24,6 +24,7 @@ class Call:
     groups: tuple[tuple[int, ...], ...]
     target: str
     rule: str  # native, fallback or host
+    ways: tuple[str, ...]  # of a fallback, the outermost first: "all_gather as a sum"
     why: str  # of a fallback or the host, or of operands that travel one by one
     opcodes: tuple[str, ...]  # the HLO collectives that it became
     file: str
@@ -74,6 +75,7 @@ def _call(raw: dict[str, Any]) -> Call:
         groups=tuple(map(tuple, raw["groups"])),
         target=f"{raw['target']}/{raw['world_size']}",
         rule=raw["rule"],
+        ways=tuple(raw["ways"]),
         why=raw["why"],
         opcodes=tuple(raw["opcodes"]),
         file=raw["file"],

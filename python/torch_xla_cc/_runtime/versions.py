@@ -6,14 +6,24 @@ other pair could crash; it is refused here, before anything native is loaded.
 
 from __future__ import annotations
 
+import warnings
 from importlib import metadata
 
 TORCH = "2.9.0"
 TORCH_XLA = "2.9.0"
+# What the adapters change parts of that are not promised to stay. Another version is warned about:
+# it may do, and what it lacks is an error.
+MADE_FOR = {
+    "accelerate": "1.15.0",
+    "deepspeed": "0.19.8",
+    "megatron-core": "0.16.1",
+    "transformers": "5.23.0",
+}
+_warned: set[str] = set()
 
 
 class UnsupportedVersion(ImportError):
-    """The installed torch or torch_xla is not the one that this release supports."""
+    """Something is installed in a version that this release does not support."""
 
 
 def installed(package: str) -> str | None:
@@ -44,3 +54,32 @@ def check() -> None:
             f"torch_xla_cc works with torch {TORCH} and torch_xla {TORCH_XLA}, but "
             f"{' and '.join(wrong)}. Run: pip install torch=={TORCH} torch_xla=={TORCH_XLA}"
         )
+
+
+def of(packages: tuple[str, ...]) -> str:
+    """What a change was made for, what is there, and what to do."""
+    wanted = {"torch": TORCH, "torch_xla": TORCH_XLA} | {name: MADE_FOR[name] for name in packages}
+    others = {name: version for name, version in wanted.items() if _base(name) != version}
+    if not others:
+        return "Something else has changed it: undo that, or install this one first"
+    made = " and ".join(f"{name} {version}" for name, version in wanted.items())
+    there = " and ".join(f"{name} {installed(name)}" for name in others)
+    fix = " ".join(f"{name}=={version}" for name, version in others.items())
+    return f"It was made for {made}, and there is {there}. Run: pip install {fix}"
+
+
+def warn_of_others(owner: str, packages: tuple[str, ...]) -> None:
+    """Warn, once, of packages in another version than the one that `owner` was made for."""
+    for name in packages:
+        if installed(name) not in (None, MADE_FOR[name]) and name not in _warned:
+            _warned.add(name)
+            warnings.warn(
+                f"{owner} was made for {name} {MADE_FOR[name]}, and there is {name} "
+                f"{installed(name)}. It may do; if not: pip install {name}=={MADE_FOR[name]}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+def _base(package: str) -> str:
+    return (installed(package) or "none").partition("+")[0]

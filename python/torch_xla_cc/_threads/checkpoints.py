@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 from torch_xla.utils import checkpoint
 
+from torch_xla_cc._runtime.patches import changes
+
 
 class _Thread(threading.local):
     in_backward = False
@@ -33,9 +35,6 @@ def checkpoints_on_threads() -> Iterator[None]:
     In torch_xla it is of the process. XlaFullyShardedDataParallel does not gather parameters
     meanwhile, so ranks that are not there at the same time would call different collectives.
     """
-    status = checkpoint.chkpt_status  # others have a reference to it
-    status.__class__ = _Status
-    try:
+    with changes("torch_xla_cc.launch") as made:
+        made.put(checkpoint.chkpt_status, "__class__", _Status)  # others have a reference to it
         yield
-    finally:
-        status.__class__ = checkpoint.CheckpointStatus

@@ -14,6 +14,7 @@ from torch._dynamo.metrics_context import MetricsContext
 from torch.fx.passes.utils import fuser_utils
 
 from torch_xla_cc import _C
+from torch_xla_cc._runtime.patches import changes
 from torch_xla_cc._threads import read_hooks
 from torch_xla_cc._threads.compile_bridge import bridge
 
@@ -29,7 +30,7 @@ class _Counters:
     """What the bridge asks `torch_xla.debug.metrics` for, by thread: there it is of the process.
 
     It clears all counters, calls an operator, and looks for one that says it ran on the host. Such
-    an operator reads a tensor, and comes through the door.
+    an operator reads a tensor, and comes through the read hooks.
     """
 
     @staticmethod
@@ -142,60 +143,52 @@ class _Collections:
         if self._were_on:
             gc.enable()
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        handler = callback.callback_handler
+        handler.register_start_callback(self.pause)
+        handler.register_end_callback(self.go_on)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(ValueError):  # torch._dynamo.reset() has removed them
+                handler.remove_start_callback(self.pause)
+                handler.remove_end_callback(self.go_on)
+
 
 @contextlib.contextmanager
 def compiles_on_threads(ranks: int) -> Iterator[None]:
     """Around a launch: what torch.compile and the bridge keep for the process, kept by thread."""
-    limits = config.recompile_limit, config.accumulated_recompile_limit
-    tracing = torch.fx._symbolic_trace.is_fx_symbolic_tracing
-    before = tracing.__code__, utils._METRICS_CONTEXT
 
     @contextlib.contextmanager
     def one_at_a_time(*args: Any) -> Iterator[Any]:  # noqa: ANN401 (passed through)
         # It sets a flag of the process, and a graph that all ranks have is compiled once.
-        stock = stocks["alias_with_buffer_donor_config"]
-        with convert_frame.compile_lock, stock(*args) as saved:
+        with convert_frame.compile_lock, donor_config(*args) as saved:
             yield saved
 
     def extract(model: torch.fx.GraphModule, inputs: Any) -> Any:  # noqa: ANN401 (passed through)
         # What it makes of graphs, fx fills from variables of the process, as torch.compile does.
         read_hooks.run_pending(read_hooks.default_rank())  # peers may need the lock to come
         with convert_frame.compile_lock:
-            return _tensors_first(stocks["extract_compiled_graph_helper"], model, inputs)
+            return _tensors_first(extract_helper, model, inputs)
 
-    replacements = {
-        "metrics": _Counters,
-        "alias_with_buffer_donor_config": one_at_a_time,
-        "extract_compiled_graph_helper": extract,
-    }
-    stocks = {name: getattr(bridge, name) for name in replacements}
-    # Ranks compile one function each for its device.
-    config.recompile_limit, config.accumulated_recompile_limit = (n * ranks for n in limits)
-    # Functions that were compiled before have a reference to it.
-    tracing.__code__ = _is_fx_symbolic_tracing.__code__
-    utils._METRICS_CONTEXT = _Metrics(on_exit=utils.record_compilation_metrics)
-    # What is captured stays in the order of the program: fx goes by depth, and graphs of ranks with
-    # the same collectives may differ in that. All the time: a rank that captures gives up the lock
-    # while it waits for others.
-    sorts: Any = fuser_utils  # without its types
-    topo_sort = sorts.topo_sort
-    sorts.topo_sort = sorted
-    make_dynamic = eval_frame.make_set_enable_dynamic
-    eval_frame.make_set_enable_dynamic = _Dynamic().make
-    for name, ours in replacements.items():
-        setattr(bridge, name, ours)
-    collections = _Collections()  # called when the first rank begins, and when the last one ends
-    callback.callback_handler.register_start_callback(collections.pause)
-    callback.callback_handler.register_end_callback(collections.go_on)
-    try:
+    with changes("torch_xla_cc.launch") as made:
+        # Ranks compile one function each for its device.
+        for name in ("recompile_limit", "accumulated_recompile_limit"):
+            made.put(config, name, getattr(config, name) * ranks)
+        # Functions that were compiled before have a reference to it.
+        tracing = torch.fx._symbolic_trace.is_fx_symbolic_tracing
+        made.put(tracing, "__code__", _is_fx_symbolic_tracing.__code__)
+        metrics = _Metrics(on_exit=utils.record_compilation_metrics)
+        made.put(utils, "_METRICS_CONTEXT", metrics)
+        # What is captured stays in the order of the program: fx goes by depth, and graphs of ranks
+        # with the same collectives may differ in that. All the time: a rank that captures gives up
+        # the lock while it waits for others.
+        made.put(fuser_utils, "topo_sort", sorted)
+        made.put(eval_frame, "make_set_enable_dynamic", _Dynamic().make)
+        made.put(bridge, "metrics", _Counters())
+        donor_config = made.put(bridge, "alias_with_buffer_donor_config", one_at_a_time)
+        extract_helper = made.put(bridge, "extract_compiled_graph_helper", extract)
+        # Called when the first rank begins, and when the last one ends.
+        made.enter(_Collections().paused())
         yield
-    finally:
-        with contextlib.suppress(ValueError):  # torch._dynamo.reset() has removed them
-            callback.callback_handler.remove_start_callback(collections.pause)
-            callback.callback_handler.remove_end_callback(collections.go_on)
-        config.recompile_limit, config.accumulated_recompile_limit = limits
-        tracing.__code__, utils._METRICS_CONTEXT = before
-        sorts.topo_sort = topo_sort
-        eval_frame.make_set_enable_dynamic = make_dynamic
-        for name, theirs in stocks.items():
-            setattr(bridge, name, theirs)

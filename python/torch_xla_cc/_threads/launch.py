@@ -110,7 +110,7 @@ def _prepare_cpu(nprocs: int | None) -> int:
         # an input waits for the program that reads it, with the interpreter lock held, and so for
         # ranks that need that lock to start.
         os.environ["PJRT_CPU_ASYNC_CLIENT"] = "false"
-        # torch_xla runs a graph of this many nodes by itself, past the door.
+        # torch_xla runs a graph of this many nodes by itself, past the read hooks.
         os.environ["XLA_TRIM_GRAPH_SIZE"] = str(2**60)
         os.environ[_PREPARED] = str(wanted)
     devices = len(XLAC._xla_get_devices())
@@ -127,29 +127,29 @@ def _prepare_cpu(nprocs: int | None) -> int:
 @contextlib.contextmanager
 def _world(nprocs: int, timeout_s: float) -> Iterator[_C.World]:
     """The ranks' common state, around a run of them."""
-    before = list(XLAC._xla_get_replication_devices())
-    stock.set_replication(torch_xla.device(0), torch_xla.devices())
-    runtime._WORLD_SIZE = None  # torch_xla remembers the world of one from before
-    _C.forget_running_target()
-    world = _C.World(nprocs, timeout_s)
-    mailboxes.timeout_s = timeout_s
-    read_hooks.open_door()
-    try:
-        with (
-            worlds.thread_worlds(nprocs),
-            compiling.compiles_on_threads(nprocs),
-            checkpoints.checkpoints_on_threads(),
-        ):
-            yield world
-    finally:
-        read_hooks.close_door()
-        world.end()
-        mailboxes.clear()
+    with contextlib.ExitStack() as ends:  # in the other order, also of what an error cuts short
+        devices = list(XLAC._xla_get_replication_devices())
+        ends.callback(_forget_world)
+        ends.callback(XLAC._xla_set_replication_devices, devices)
+        stock.set_replication(torch_xla.device(0), torch_xla.devices())
+        _forget_world()
         for forget in _at_end:
-            forget()
-        XLAC._xla_set_replication_devices(before)
-        runtime._WORLD_SIZE = None
-        _C.forget_running_target()
+            ends.callback(forget)
+        ends.callback(mailboxes.clear)
+        mailboxes.timeout_s = timeout_s
+        world = _C.World(nprocs, timeout_s)
+        ends.callback(world.end)
+        ends.enter_context(read_hooks.ranks_meet())
+        ends.enter_context(worlds.thread_worlds(nprocs))
+        ends.enter_context(compiling.compiles_on_threads(nprocs))
+        ends.enter_context(checkpoints.checkpoints_on_threads())
+        yield world
+
+
+def _forget_world() -> None:
+    """Have torch_xla and the extension count the ranks anew: both remember how many there were."""
+    runtime._WORLD_SIZE = None
+    _C.forget_running_target()
 
 
 def _join(world: _C.World, ranks: list[_Rank]) -> None:
@@ -174,7 +174,7 @@ def _stop(world: _C.World, ranks: list[_Rank], why: str) -> None:
         alive = [rank for rank in alive if rank.thread.is_alive()]
         if not alive:
             return
-        # A rank at the door raises what it was told; one that computes is interrupted.
+        # A rank that waits for others raises what it was told; one that computes is interrupted.
         if attempt % 5 == 2:
             for rank in alive:
                 rank.stop()

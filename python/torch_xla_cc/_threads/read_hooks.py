@@ -1,9 +1,9 @@
-"""The one door to execution for ranks that are threads.
+"""The one way to execution for ranks that are threads.
 
 Every way in which torch_xla runs a pending graph goes through here while `launch` runs: the step
 marker and its relatives as wrapped functions of `_XLAC`, reads of single tensors as kernels in C++
-(torch_xla_cc/threads/read_hooks.h). At the door a rank with pending collectives waits for its peers, mismatches
-are raised, and ranks that made the same program compile it once.
+(torch_xla_cc/threads/read_hooks.h). Here a rank with pending collectives waits for its peers,
+mismatches are raised, and ranks that made the same program compile it once.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch
 from torch._dynamo import convert_frame
 
 from torch_xla_cc import _C
+from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc._runtime.private import XLAC
 
 # Functions of _XLAC that run, or hand out, what pending tensors will be.
@@ -45,7 +46,7 @@ class _Thread(threading.local):
 
 _thread = _Thread()
 _originals: dict[str, Callable[..., Any]] = {}
-_ranks_meet = False  # a launch runs; else the door is there for `running` alone, if at all
+_ranks_meet = False  # a launch runs; else the hooks are there for `running` alone, if at all
 # What torch.compile has captured, by its hash. Kept for good, as what it has compiled is.
 _programs: dict[bytes, _C.Program] = {}
 
@@ -232,10 +233,7 @@ def _set_use_eager_mode(value: bool) -> None:
     _originals["_set_use_eager_mode"](value)
 
 
-def open_door(ranks_meet: bool = True) -> None:
-    """Put the door in place: for ranks that are threads, or else for `running` alone."""
-    global _ranks_meet
-    _ranks_meet = ranks_meet
+def _make(changes: Changes) -> None:
     replacements: dict[str, Callable[..., Any]] = {name: _reader(name) for name in _READERS}
     replacements["_xla_step_marker"] = _step_marker
     replacements["_xla_wait_device_ops"] = _wait_device_ops
@@ -243,36 +241,40 @@ def open_door(ranks_meet: bool = True) -> None:
     replacements["_clear_pending_irs"] = _clear_pending_irs
     replacements["_xla_warm_up_cache"] = _warm_up_cache
     replacements["_run_cached_graph"] = _run_cached_graph
-    for name, function in replacements.items():
+    changes.after(_originals.clear)
+    for name in replacements:
         _originals[name] = getattr(XLAC, name)
-        setattr(XLAC, name, function)
+    for name, function in replacements.items():
+        changes.put(XLAC, name, function)
     _C.open_read_hooks(run_pending)
+    changes.after(_C.close_read_hooks)
 
 
-def close_door() -> None:
-    """Take it out: torch_xla is as it was."""
+_hooks = Patches("torch_xla_cc.launch", _make)
+
+
+@contextlib.contextmanager
+def ranks_meet() -> Iterator[None]:
+    """Around a launch of ranks that are threads: they meet before any of them runs a graph."""
     global _ranks_meet
-    _C.close_read_hooks()
-    _ranks_meet = False
-    for name, function in _originals.items():
-        setattr(XLAC, name, function)
-    _originals.clear()
+    with _hooks.installed():
+        _ranks_meet = True
+        try:
+            yield
+        finally:
+            _ranks_meet = False
 
 
 @contextlib.contextmanager
 def running(around: Around) -> Iterator[None]:
     """Whatever runs a graph on this thread, or reads of it, does so inside of `around`."""
-    opens = not _originals  # no launch is running
-    if opens:
-        open_door(ranks_meet=False)
-    before = _thread.around
-    _thread.around = around
-    try:
-        yield
-    finally:
-        _thread.around = before
-        if opens:
-            close_door()
+    with _hooks.installed():
+        before = _thread.around
+        _thread.around = around
+        try:
+            yield
+        finally:
+            _thread.around = before
 
 
 def default_rank() -> int:

@@ -13,6 +13,8 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 from torch.distributed import distributed_c10d
 
+from torch_xla_cc._runtime.patches import changes
+
 # torch.distributed.rendezvous is the function of that name.
 rendezvous = importlib.import_module("torch.distributed.rendezvous")
 
@@ -69,18 +71,14 @@ def _environment(store: c10d.Store, world_size: int, before: Callable[..., Any])
 def thread_worlds(world_size: int) -> Iterator[None]:
     """Around a launch of ranks that are threads."""
     handlers = rendezvous._rendezvous_handlers
-    world, before = distributed_c10d._world, dict(handlers)
-    distributed_c10d._world = _World()  # type: ignore[assignment]
     store = c10d.HashStore()
-    for scheme in ("env", "xla"):  # xla://, which is torch_xla's, means the same here
-        handlers[scheme] = _environment(store, world_size, before[scheme])
-    c10d._set_thread_isolation_mode(True)  # type: ignore[attr-defined]
-    try:
+    with changes("torch_xla_cc.launch") as made:
+        made.put(distributed_c10d, "_world", _World())
+        for scheme in ("env", "xla"):  # xla://, which is torch_xla's, means the same here
+            made.item(handlers, scheme, _environment(store, world_size, handlers[scheme]))
+        made.after(c10d._set_thread_isolation_mode, False)  # type: ignore[attr-defined]
+        c10d._set_thread_isolation_mode(True)  # type: ignore[attr-defined]
         yield
-    finally:
-        c10d._set_thread_isolation_mode(False)  # type: ignore[attr-defined]
-        handlers.update(before)
-        distributed_c10d._world = world
 
 
 @contextlib.contextmanager

@@ -14,34 +14,24 @@ from typing import Any
 import torch
 from torch import nn
 
-_original: Callable[..., Any] | None = None
-_users = 0  # adapters that have called install() and not uninstall()
+from torch_xla_cc._runtime.patches import Changes, Patches
 
 
-def install() -> None:
-    """Replace torch.nn.Module._apply, through which `to`, `cuda` and the like go."""
-    global _original, _users
-    _users += 1
-    if _original is None:
-        _original = nn.Module._apply
-        nn.Module._apply = _apply  # type: ignore[method-assign]
+def _make(changes: Changes) -> None:
+    changes.wrap(nn.Module, "_apply", _apply)  # through which `to`, `cuda` and the like go
 
 
-def uninstall() -> None:
-    """Undo install, when as many have called this."""
-    global _original, _users
-    _users -= 1
-    if _original is not None and _users == 0:
-        nn.Module._apply = _original  # type: ignore[method-assign]
-        _original = None
+patches = Patches("adapters._modules", _make)
 
 
 def _apply(
-    module: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
+    theirs: Callable[..., Any],
+    module: nn.Module,
+    fn: Callable[[torch.Tensor], torch.Tensor],
+    recurse: bool = True,
 ) -> nn.Module:
-    assert _original is not None
     before = dict(module._parameters)
-    _original(module, fn, recurse)
+    theirs(module, fn, recurse)
     for name, old in before.items():
         new = module._parameters[name]
         if old is not None and new is not None and new is not old:

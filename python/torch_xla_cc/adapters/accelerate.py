@@ -6,11 +6,10 @@ accelerate.install()                              # before accelerate is importe
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import importlib.util
 import os
 import sys
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,14 +17,36 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc.adapters import _modules
-from torch_xla_cc.adapters._replaced import Replaced
 from torch_xla_cc.distributed import BACKEND
 
-_lock = threading.Lock()
 _VARIABLES = {"USE_TORCH_XLA": "0", "ACCELERATE_TORCH_DEVICE": "xla"}
-_before: dict[str, str | None] = {}
-_replaced = Replaced()
+
+
+def _make(changes: Changes) -> None:
+    _refuse_late()
+    for name, value in _VARIABLES.items():
+        changes.item(os.environ, name, value)
+    changes.enter(_modules.patches.held())
+    import safetensors.torch
+    from accelerate import Accelerator, PartialState  # type: ignore[import-untyped]
+
+    changes.wrap(PartialState, "__init__", _init_state)
+    changes.wrap(Accelerator, "get_state_dict", _state_dict)
+    # 0 is what nobody shares: a model that is loaded gets what is there under each name.
+    changes.wrap(safetensors.torch, "storage_ptr", partial(_storage_ptr, lambda x: 0))
+    if importlib.util.find_spec("transformers"):
+        from transformers import pytorch_utils
+
+        # It saves weights that are shared once, and takes no two to be at one place.
+        changes.wrap(pytorch_utils, "storage_ptr", partial(_storage_ptr, _storage))
+    changes.after(PartialState._reset_state)
+    if not dist.is_initialized():
+        dist.init_process_group(f"cpu:gloo,xla:{BACKEND}")
+
+
+_patches = Patches("adapters.accelerate", _make, ("accelerate", "transformers"))
 
 
 def install() -> None:
@@ -42,55 +63,17 @@ def install() -> None:
       host; and storage_ptr of safetensors.torch and of transformers. All ask where tensors lie in
       memory, to find those that share it, and XLA tensors do not know.
     """
-    with _lock:
-        if _before:
-            return
-        _refuse_late()
-        _before.update({name: os.environ.get(name) for name in _VARIABLES})
-        os.environ.update(_VARIABLES)
-
-        _modules.install()
-        import safetensors.torch
-        from accelerate import Accelerator, PartialState  # type: ignore[import-untyped]
-
-        _replace(PartialState, "__init__", _init_state)
-        _replace(Accelerator, "get_state_dict", _state_dict)
-        # 0 is what nobody shares: a model that is loaded gets what is there under each name.
-        _replace(safetensors.torch, "storage_ptr", partial(_storage_ptr, lambda x: 0))
-        if importlib.util.find_spec("transformers"):
-            from transformers import pytorch_utils
-
-            # It saves weights that are shared once, and takes no two to be at one place.
-            _replace(pytorch_utils, "storage_ptr", partial(_storage_ptr, _storage))
-
-        if not dist.is_initialized():
-            dist.init_process_group(f"cpu:gloo,xla:{BACKEND}")
+    _patches.install()
 
 
 def uninstall() -> None:
     """Undo install. An accelerate that has been imported goes on without torch_xla."""
-    with _lock:
-        if _before:
-            for name, value in _before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
-            _modules.uninstall()
-            sys.modules["accelerate"].PartialState._reset_state()
-            _replaced.undo()
-            _before.clear()
+    _patches.uninstall()
 
 
-def _replace(where: Any, name: str, ours: Callable[..., Any]) -> None:  # noqa: ANN401
-    """Put `ours` there. It gets what it replaces as its first argument."""
-    theirs = getattr(where, name)
-
-    @functools.wraps(theirs)
-    def replacement(*args: Any, **options: Any) -> Any:  # noqa: ANN401
-        return ours(theirs, *args, **options)
-
-    _replaced.put(where, name, replacement)
+def installed() -> contextlib.AbstractContextManager[None]:
+    """install() for a block. It ends with the last block of all threads, or with uninstall()."""
+    return _patches.installed()
 
 
 def _init_state(theirs: Any, state: Any, cpu: bool = False, **options: Any) -> None:  # noqa: ANN401

@@ -14,15 +14,15 @@ Training stacks name CUDA where they mean the device of the rank: `torch.cuda.cu
 
 from __future__ import annotations
 
-import threading
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc.adapters import _modules, _xla_device
 from torch_xla_cc.adapters._mode import Mode
-from torch_xla_cc.adapters._replaced import Replaced
 
 
 class _Generator:
@@ -135,9 +135,24 @@ class _Names(Mode):
         return self.call(func, args, named)
 
 
-_lock = threading.Lock()
-_replaced = Replaced()
-_modes: list[_Names] = []
+def _make(changes: Changes, device: torch.device | str | None = None) -> None:
+    if device is None:
+        import torch_xla
+
+        device = torch_xla.device()
+    functions = _functions(torch.device(device))
+    for name, value in functions.items():
+        changes.put(torch.cuda, name, value)
+    for name in ("get_rng_state", "set_rng_state", "manual_seed"):
+        changes.put(torch.cuda.random, name, functions[name])
+    # Its own one takes streams of torch only, before the mode sees the call.
+    changes.put(torch.Tensor, "record_stream", lambda x, stream: None)
+    changes.enter(_modules.patches.held())
+    changes.enter(_Names(torch.device(device)))
+
+
+# The mode is of the thread that enters it.
+patches = Patches("adapters.cuda", _make, once=True)
 
 
 def install(device: torch.device | str | None = None) -> None:
@@ -145,30 +160,16 @@ def install(device: torch.device | str | None = None) -> None:
 
     For ranks that are processes. `device` may be "cpu", to compare with a run on gloo.
     """
-    if device is None:
-        import torch_xla
-
-        device = torch_xla.device()
-    with _lock:
-        if _modes:
-            raise RuntimeError("adapters.cuda is installed already: uninstall() it first")
-        functions = _functions(torch.device(device))
-        for name, value in functions.items():
-            _replaced.put(torch.cuda, name, value)
-        for name in ("get_rng_state", "set_rng_state", "manual_seed"):
-            _replaced.put(torch.cuda.random, name, functions[name])
-        # Its own one takes streams of torch only, before the mode sees the call.
-        _replaced.put(torch.Tensor, "record_stream", lambda x, stream: None)
-        _modules.install()
-        mode = _Names(torch.device(device))
-        mode.__enter__()  # type: ignore[no-untyped-call]
-        _modes.append(mode)
+    patches.install(device)
 
 
 def uninstall() -> None:
     """Undo install, on the thread that called it."""
-    with _lock:
-        while _modes:
-            _modes.pop().__exit__(None, None, None)  # type: ignore[no-untyped-call]
-            _modules.uninstall()
-        _replaced.undo()
+    patches.uninstall()
+
+
+def installed(
+    device: torch.device | str | None = None,
+) -> contextlib.AbstractContextManager[None]:
+    """install() for a block, of one thread."""
+    return patches.installed(device)

@@ -6,7 +6,8 @@ deepspeed.install()                               # before deepspeed.initialize 
 
 from __future__ import annotations
 
-import threading
+import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,13 +23,25 @@ from deepspeed.runtime.fp16 import loss_scaler  # type: ignore[import-untyped]
 from deepspeed.runtime.zero import stage3, stage_1_and_2  # type: ignore[import-untyped]
 
 import torch_xla_cc.distributed  # noqa: F401 (registers the backend)
+from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc.adapters import _modules
 from torch_xla_cc.adapters._deepspeed import FusedAdamBuilder, XlaAccelerator
-from torch_xla_cc.adapters._replaced import Replaced
 
-_lock = threading.Lock()
-_before: list[Any] = []  # deepspeed's accelerator, while ours is there
-_replaced = Replaced()
+
+def _make(changes: Changes) -> None:
+    changes.after(accelerator.set_accelerator, accelerator.get_accelerator())
+    accelerator.set_accelerator(XlaAccelerator())
+    changes.put(fused_adam, "FusedAdamBuilder", FusedAdamBuilder)
+    changes.wrap(DeepSpeedEngine, "__init__", _init)
+    changes.put(DeepSpeedEngine, "_get_shared_params", _shared_params)
+    changes.wrap(DeepSpeedEngine, "zero_reduce_bucket_size", _bucket_of_model)
+    changes.wrap(TorchCheckpointEngine, "load", _load_to_host)
+    for module in (utils, loss_scaler, stage_1_and_2, stage3):
+        changes.put(module, "has_inf_or_nan", _has_inf_or_nan)
+    changes.enter(_modules.patches.held())
+
+
+_patches = Patches("adapters.deepspeed", _make, ("deepspeed",))
 
 
 def install() -> None:
@@ -47,30 +60,21 @@ def install() -> None:
       ZeRO makes a buffer of that size, and writes gradients into parts of it;
     - has_inf_or_nan: it calls `amax()`, and torch_xla 2.9 reduces nothing there.
     """
-    with _lock:
-        if not _before:
-            _before.append(accelerator.get_accelerator())
-            accelerator.set_accelerator(XlaAccelerator())
-            for owner, name, new in _REPLACED:
-                _replaced.put(owner, name, new)
-            _modules.install()
+    _patches.install()
 
 
 def uninstall() -> None:
     """Undo install."""
-    with _lock:
-        if _before:
-            accelerator.set_accelerator(_before.pop())
-            _replaced.undo()
-            _modules.uninstall()
+    _patches.uninstall()
 
 
-_init_engine = DeepSpeedEngine.__init__
-_bucket_size = DeepSpeedEngine.zero_reduce_bucket_size
-_load = TorchCheckpointEngine.load
+def installed() -> contextlib.AbstractContextManager[None]:
+    """install() for a block. It ends with the last block of all threads, or with uninstall()."""
+    return _patches.installed()
 
 
 def _init(
+    theirs: Callable[..., None],
     engine: Any,  # noqa: ANN401 (an engine of deepspeed)
     args: Any,  # noqa: ANN401
     model: torch.nn.Module,
@@ -81,7 +85,7 @@ def _init(
     """DeepSpeedEngine.__init__."""
     if not dont_change_device:
         model.to(torch_xla.device())
-    _init_engine(engine, args, model, *more, dont_change_device=dont_change_device, **options)
+    theirs(engine, args, model, *more, dont_change_device=dont_change_device, **options)
 
 
 def _shared_params(engine: Any) -> dict[str, str]:  # noqa: ANN401
@@ -95,31 +99,23 @@ def _shared_params(engine: Any) -> dict[str, str]:  # noqa: ANN401
     }
 
 
-def _bucket_of_model(engine: Any) -> int:  # noqa: ANN401
+def _bucket_of_model(theirs: Callable[..., int], engine: Any) -> int:  # noqa: ANN401
     """DeepSpeedEngine.zero_reduce_bucket_size."""
     parameters = engine.module.parameters()
     elements = sum(int(getattr(p, "ds_numel", p.numel())) for p in parameters)
-    return min(int(_bucket_size(engine)), elements)
+    return min(int(theirs(engine)), elements)
 
 
-def _load_to_host(engine: Any, path: str, map_location: Any = None) -> Any:  # noqa: ANN401
+def _load_to_host(
+    theirs: Callable[..., Any],
+    engine: Any,  # noqa: ANN401
+    path: str,
+    map_location: Any = None,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
     """TorchCheckpointEngine.load."""
-    return _load(engine, path, "cpu" if callable(map_location) else map_location)
+    return theirs(engine, path, "cpu" if callable(map_location) else map_location)
 
 
 def _has_inf_or_nan(x: torch.Tensor) -> torch.Tensor:
     """Whether any element is, as a scalar on the device."""
     return (x._values() if x.is_sparse else x).isfinite().all().logical_not()
-
-
-_REPLACED: list[tuple[Any, str, Any]] = [
-    (fused_adam, "FusedAdamBuilder", FusedAdamBuilder),
-    (DeepSpeedEngine, "__init__", _init),
-    (DeepSpeedEngine, "_get_shared_params", _shared_params),
-    (DeepSpeedEngine, "zero_reduce_bucket_size", _bucket_of_model),
-    (TorchCheckpointEngine, "load", _load_to_host),
-]
-_REPLACED += [
-    (module, "has_inf_or_nan", _has_inf_or_nan)
-    for module in (utils, loss_scaler, stage_1_and_2, stage3)
-]

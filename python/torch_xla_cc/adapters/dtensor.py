@@ -15,8 +15,8 @@ In their way in torch 2.9 are:
 
 from __future__ import annotations
 
+import contextlib
 import sys
-import threading
 from types import FunctionType
 from typing import Any, cast
 
@@ -29,6 +29,7 @@ from torch.distributed.tensor import DTensor, _random, distribute_module, distri
 from torch.distributed.tensor.parallel.loss import customized_loss_ops
 from torch.utils._pytree import tree_leaves
 
+from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc.adapters import _dtensor_functions, _dtensor_random, _xla_device
 
 # Each compares the device type of a mesh with this constant, and goes another way if it is that.
@@ -40,18 +41,8 @@ _FUNCTIONS = [
     for function in (DeviceMesh.__init__, distribute_tensor, distribute_module)
 ]
 
-_lock = threading.Lock()
 _dispatch = DTensor.__dict__["__torch_dispatch__"]
 _maybe_wrap_tensor = functional._maybe_wrap_tensor
-
-
-def _rename(before: str, after: str) -> None:
-    for function in _FUNCTIONS:
-        constants = function.__code__.co_consts
-        # In the function itself, and not its name: many modules have imported it by name.
-        function.__code__ = function.__code__.replace(
-            co_consts=tuple(after if constant == before else constant for constant in constants)
-        )
 
 
 def _refuse_mixed(func: object, arguments: object) -> None:
@@ -96,15 +87,31 @@ def _wrap_but_xla(tensor: torch.Tensor) -> torch.Tensor:
     return wrapped
 
 
-# Object, name, torch's, ours.
-_REPLACED: list[tuple[Any, str, Any, Any]] = [
-    (DTensor, "__torch_dispatch__", _dispatch, classmethod(_dispatch_with_views)),
-    (functional, "_maybe_wrap_tensor", _maybe_wrap_tensor, _wrap_but_xla),
-    *(
-        (nn.functional, name, theirs, ours)
-        for name, (theirs, ours) in _dtensor_functions.REPLACED.items()
-    ),
-]
+def _forget_module() -> None:
+    delattr(torch, "xla")
+    del sys.modules["torch.xla"]
+    torch.get_device_module.cache_clear()
+
+
+def _make(changes: Changes) -> None:
+    torch._register_device_module("xla", _xla_device)
+    torch.get_device_module.cache_clear()
+    changes.after(_forget_module)
+    changes.put(_random, "_rng_tracker", _dtensor_random.Tracker())
+    for function in _FUNCTIONS:
+        constants = function.__code__.co_consts
+        changed = tuple(_NO_DEVICE if constant == _SPECIAL else constant for constant in constants)
+        # In the function itself, and not its name: many modules have imported it by name.
+        changes.put(function, "__code__", function.__code__.replace(co_consts=changed))
+    changes.put(DTensor, "__torch_dispatch__", classmethod(_dispatch_with_views))
+    changes.put(functional, "_maybe_wrap_tensor", _wrap_but_xla)
+    for name, (_, ours) in _dtensor_functions.REPLACED.items():
+        changes.put(nn.functional, name, ours)
+    for operator, (_, ours) in _dtensor_functions.LOSS_OPERATORS.items():
+        changes.item(customized_loss_ops, operator, ours)
+
+
+patches = Patches("adapters.dtensor", _make)
 
 
 def install() -> None:
@@ -122,29 +129,14 @@ def install() -> None:
     each rank has of batches and heads, and its cross_entropy takes a target that is a tensor; and
     loss_parallel keeps the total of its weights as a DTensor.
     """
-    with _lock:
-        if getattr(torch, "xla", None) is not _xla_device:
-            torch._register_device_module("xla", _xla_device)
-            torch.get_device_module.cache_clear()
-        _random._rng_tracker = _dtensor_random.Tracker()
-        _rename(_SPECIAL, _NO_DEVICE)
-        for where, name, _, ours in _REPLACED:
-            setattr(where, name, ours)
-        for operator, (_, ours) in _dtensor_functions.LOSS_OPERATORS.items():
-            customized_loss_ops[operator] = ours
+    patches.install()
 
 
 def uninstall() -> None:
     """Undo install."""
-    with _lock:
-        for operator, (theirs, _) in _dtensor_functions.LOSS_OPERATORS.items():
-            customized_loss_ops[operator] = theirs
-        for where, name, theirs, _ in _REPLACED:
-            setattr(where, name, theirs)
-        _rename(_NO_DEVICE, _SPECIAL)
-        if isinstance(_random._rng_tracker, _dtensor_random.Tracker):
-            _random._rng_tracker = None
-        if getattr(torch, "xla", None) is _xla_device:
-            delattr(torch, "xla")
-            del sys.modules["torch.xla"]
-            torch.get_device_module.cache_clear()
+    patches.uninstall()
+
+
+def installed() -> contextlib.AbstractContextManager[None]:
+    """install() for a block. It ends with the last block of all threads, or with uninstall()."""
+    return patches.installed()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import contextlib
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch.distributed.fsdp._fully_shard import _fsdp_collectives, _fsdp_param
 from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 from torch.distributed.tensor import DTensor
 
+from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc.adapters import dtensor
 
 # What torch registers for CUDA and others. They are made of operators that XLA has. The key is that
@@ -22,8 +23,6 @@ _OPERATORS = {
     "copy_": _fsdp_param.copy_,
 }
 
-_lock = threading.Lock()
-_library: list[Any] = []
 _alloc_storage = _fsdp_param.alloc_storage
 _free_storage = _fsdp_param.free_storage
 _alloc_outputs = FSDPParam.alloc_all_gather_outputs
@@ -74,12 +73,19 @@ def _free_then_update(parameter: Any) -> None:  # noqa: ANN401
     _update(parameter)
 
 
-_REPLACED: list[tuple[Any, str, Any, Any]] = [
-    (_fsdp_param, "alloc_storage", _alloc_storage, _alloc),
-    (_fsdp_param, "free_storage", _free_storage, _free),
-    (FSDPParam, "alloc_all_gather_outputs", _alloc_outputs, _alloc_then_update),
-    (FSDPParam, "free_unsharded_param", _free_parameter, _free_then_update),
-]
+def _make(changes: Changes) -> None:
+    changes.enter(dtensor.patches.held())
+    library = torch.library.Library("fsdp", "IMPL")
+    changes.after(library._destroy)
+    for name, function in _OPERATORS.items():
+        library.impl(name, function, "AutogradXLA")
+    changes.put(_fsdp_param, "alloc_storage", _alloc)
+    changes.put(_fsdp_param, "free_storage", _free)
+    changes.put(FSDPParam, "alloc_all_gather_outputs", _alloc_then_update)
+    changes.put(FSDPParam, "free_unsharded_param", _free_then_update)
+
+
+_patches = Patches("adapters.fsdp", _make)
 
 
 def install() -> None:
@@ -88,21 +94,14 @@ def install() -> None:
     The operators `fsdp::*` are registered for XLA. What is gathered is freed and comes back, where
     FSDP resizes its storage: that of an XLA tensor cannot be.
     """
-    dtensor.install()
-    with _lock:
-        if not _library:
-            _library.append(torch.library.Library("fsdp", "IMPL"))
-            for name, function in _OPERATORS.items():
-                _library[0].impl(name, function, "AutogradXLA")
-        for owner, name, _, new in _REPLACED:
-            setattr(owner, name, new)
+    _patches.install()
 
 
 def uninstall() -> None:
-    """Undo install, and `adapters.dtensor.install()`."""
-    with _lock:
-        for owner, name, old, _ in _REPLACED:
-            setattr(owner, name, old)
-        while _library:
-            _library.pop()._destroy()
-    dtensor.uninstall()
+    """Undo install, and with it `adapters.dtensor.install()`, if nobody else needs that."""
+    _patches.uninstall()
+
+
+def installed() -> contextlib.AbstractContextManager[None]:
+    """install() for a block. It ends with the last block of all threads, or with uninstall()."""
+    return _patches.installed()

@@ -15,12 +15,14 @@ Megatron-core runs as it is. What it needs beside torch.distributed:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 from typing import Any
 
 import torch
 
+from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc.adapters import cuda
 from torch_xla_cc.adapters._masks import FilledMasks
 
@@ -36,29 +38,32 @@ WITHOUT_KERNELS = {
 }
 
 
-_TE_GEMM = "te_general_gemm"
-_named: list[Any] = []  # modules that have got that name
-_masks: list[FilledMasks] = []
+def _make(changes: Changes, device: torch.device | str | None = None) -> None:
+    changes.enter(cuda.patches.held(device))
+    moe_utils = importlib.import_module("megatron.core.transformer.moe.moe_utils")
+    changes.add(moe_utils, "te_general_gemm", None)
+    changes.enter(FilledMasks())
+
+
+# The modes are of the thread that enters them.
+_patches = Patches("adapters.megatron", _make, ("megatron-core",), once=True)
 
 
 def install(device: torch.device | str | None = None) -> None:
     """Have "cuda" be `device`, as adapters.cuda says; this rank's XLA device if None."""
-    cuda.install(device)
-    moe_utils = importlib.import_module("megatron.core.transformer.moe.moe_utils")
-    if not hasattr(moe_utils, _TE_GEMM):
-        setattr(moe_utils, _TE_GEMM, None)
-        _named.append(moe_utils)
-    _masks.append(FilledMasks())
-    _masks[-1].__enter__()  # type: ignore[no-untyped-call]
+    _patches.install(device)
 
 
 def uninstall() -> None:
     """Undo install, on the thread that called it."""
-    while _named:
-        delattr(_named.pop(), _TE_GEMM)
-    while _masks:
-        _masks.pop().__exit__(None, None, None)  # type: ignore[no-untyped-call]
-    cuda.uninstall()
+    _patches.uninstall()
+
+
+def installed(
+    device: torch.device | str | None = None,
+) -> contextlib.AbstractContextManager[None]:
+    """install() for a block, of one thread."""
+    return _patches.installed(device)
 
 
 class Norm:

@@ -6,28 +6,34 @@ device never does, so its graph would grow with each iteration, and be compiled 
 
 from __future__ import annotations
 
-import threading
-from typing import Any
+import contextlib
 
 import torch_xla
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-_lock = threading.Lock()
-_hooks: list[Any] = []
+from torch_xla_cc._runtime.patches import Changes, Patches
+
+
+def _make(changes: Changes) -> None:
+    changes.after(register_optimizer_step_post_hook(_sync).remove)
+
+
+_patches = Patches("adapters.optimizers", _make)
 
 
 def install() -> None:
     """Have `step()` of every torch.optim.Optimizer with XLA tensors end with torch_xla.sync()."""
-    with _lock:
-        if not _hooks:
-            _hooks.append(register_optimizer_step_post_hook(_sync))
+    _patches.install()
 
 
 def uninstall() -> None:
     """Undo install."""
-    with _lock:
-        while _hooks:
-            _hooks.pop().remove()
+    _patches.uninstall()
+
+
+def installed() -> contextlib.AbstractContextManager[None]:
+    """install() for a block. It ends with the last block of all threads, or with uninstall()."""
+    return _patches.installed()
 
 
 def _sync(optimizer: Optimizer, *_: object) -> None:

@@ -7,22 +7,35 @@ a message, and gloo ends the process.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from torch.distributed.pipelining.stage import _PipelineStageBase
 
-_ops_to_connect = _PipelineStageBase._get_init_p2p_neighbors_ops
+from torch_xla_cc._runtime.patches import Changes, Patches
 
 
 def _no_ops(self: object) -> list[Any]:
     return []
 
 
+def _make(changes: Changes) -> None:
+    changes.put(_PipelineStageBase, "_get_init_p2p_neighbors_ops", _no_ops)
+
+
+_patches = Patches("adapters.pipelining", _make)
+
+
 def install() -> None:
     """Have stages send nothing before the first step, on any backend."""
-    _PipelineStageBase._get_init_p2p_neighbors_ops = _no_ops  # type: ignore[method-assign]
+    _patches.install()
 
 
 def uninstall() -> None:
     """Undo install."""
-    _PipelineStageBase._get_init_p2p_neighbors_ops = _ops_to_connect  # type: ignore[method-assign]
+    _patches.uninstall()
+
+
+def installed() -> contextlib.AbstractContextManager[None]:
+    """install() for a block. It ends with the last block of all threads, or with uninstall()."""
+    return _patches.installed()

@@ -53,6 +53,7 @@ class Explanation:
     reduce_type: str | None
     groups: str
     rule: str  # native, fallback or refused
+    ways: tuple[str, ...]  # that the fallback takes, the outermost first: "all_gather as a sum"
     why: str  # of all but native
     opcodes: tuple[str, ...]  # the HLO collectives that we emit
     becomes: str | None  # what the compiler made of the native one when it was measured
@@ -70,6 +71,8 @@ class Explanation:
         ]
         if self.why:
             lines.append(f"  why: {self.why}")
+        if self.ways:
+            lines.append(f"  by: {', then '.join(self.ways)}")
         if self.opcodes:
             lines.append(f"  emitted: {', '.join(self.opcodes)}")
         if self.becomes:
@@ -174,6 +177,7 @@ def explain(
         reduce_type=reduce_type if op in _grid.REDUCTIONS else None,
         groups=cell.form,
         rule=call["rule"],
+        ways=tuple(call["ways"]),
         why=call["why"],
         opcodes=tuple(call["opcodes"]),
         becomes=_becomes(name, world, cell),
@@ -209,7 +213,7 @@ def _lowered(target: str, world: int, number: int, cell: _grid.Cell) -> dict[str
         ("wire_bytes", "native_wire_bytes", "memory_bytes", "native_memory_bytes"), 0
     )
     if rule == "refused":
-        return {"rule": rule, "why": why, "opcodes": [], **nothing}
+        return {"rule": rule, "ways": [], "why": why, "opcodes": [], **nothing}
     size = math.lcm(world, 2 * max(len(g) for g in _members(cell, world)))
     elements = -(-_ELEMENTS // size) * size
     with lowering_for(target, world):
@@ -218,7 +222,8 @@ def _lowered(target: str, world: int, number: int, cell: _grid.Cell) -> dict[str
                 [(number, [elements])], *_grid.fields(cell, world, elements)
             )
         except ValueError as error:  # (C1): nothing that a fallback could be built of
-            return {"rule": "refused", "why": str(error), "opcodes": [], **nothing}
+            why = str(error)
+            return {"rule": "refused", "ways": [], "why": why, "opcodes": [], **nothing}
 
 
 def _members(cell: _grid.Cell, world: int) -> list[list[int]]:
