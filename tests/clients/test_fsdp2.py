@@ -20,10 +20,20 @@ def test_what_is_gathered_is_freed():
 
 
 def test_uninstall_undoes_install():
+    from torch.distributed.fsdp._fully_shard import _fsdp_param
+    from torch.distributed.tensor import DTensor
+
     from torch_xla_cc.adapters import fsdp
 
     def state():
-        return [getattr(owner, name) for owner, name, *_ in fsdp._REPLACED]
+        own = _fsdp_param.FSDPParam
+        return [
+            _fsdp_param.alloc_storage,
+            _fsdp_param.free_storage,
+            own.alloc_all_gather_outputs,
+            own.free_unsharded_param,
+            vars(DTensor)["__torch_dispatch__"],
+        ]
 
     before = state()
     fsdp.install()

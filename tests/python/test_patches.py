@@ -5,6 +5,7 @@ import threading
 import types
 
 import pytest
+
 from torch_xla_cc._runtime import versions
 from torch_xla_cc._runtime.patches import Patches, changes
 
@@ -174,7 +175,7 @@ def test_what_is_not_there():
     with pytest.raises(versions.UnsupportedVersion, match=r"a test: .*has no attribute 'renamed'"):
         Patches("a test", make).install()
     assert state(module) == before
-    with pytest.raises(versions.UnsupportedVersion, match="somebodys.function is .* it replaces"):
+    with pytest.raises(versions.UnsupportedVersion, match=r"somebodys.function is .* it replaces"):
         Patches("a test", lambda made: made.put(module, "function", 3)).install()
     with pytest.raises(versions.UnsupportedVersion, match="has no attribute 'renamed'"):
         Patches("a test", lambda made: made.wrap(module, "renamed", print)).install()

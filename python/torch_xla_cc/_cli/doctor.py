@@ -9,7 +9,7 @@ import os
 import platform
 from collections.abc import Iterator
 
-from torch_xla_cc._runtime import versions
+from torch_xla_cc._runtime import private, versions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +27,19 @@ def _packages() -> Iterator[Finding]:
         version = versions.installed(package)
         well = version is not None and version.partition("+")[0] == wanted
         yield Finding(package, version or "missing", well, f"pip install {package}=={wanted}")
+
+
+def _private_names() -> Iterator[Finding]:
+    """Whether all is there that these versions do not promise to keep."""
+    if versions.problems():
+        return  # said above
+    gone = list(private.missing())
+    yield Finding(
+        "private names",
+        f"missing: {', '.join(gone)}" if gone else "all there",
+        not gone,
+        f"pip install --force-reinstall torch=={versions.TORCH} torch_xla=={versions.TORCH_XLA}",
+    )
 
 
 def _extension() -> Iterator[Finding]:
@@ -101,6 +114,7 @@ def findings() -> Iterator[Finding]:
     """Everything, in the order of the report."""
     yield Finding("python", platform.python_version())
     yield from _packages()
+    yield from _private_names()
     yield from _extension()
     yield from _runtime()
     yield from _ahead_of_time()

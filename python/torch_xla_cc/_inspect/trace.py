@@ -8,12 +8,20 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import torch
 import torch_xla
-from torch.utils import _pytree
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from torch_xla_cc._runtime.private import (
+    from_functional_tensor,
+    functionalize_commit_update,
+    functionalize_replace,
+    functionalize_sync,
+    is_functional_tensor,
+    is_traceable_wrapper_subclass,
+    pytree,
+)
 
 from .. import _C
 from .._hlo import proto, protobuf
@@ -145,7 +153,7 @@ def _module(tensors: list[torch.Tensor]) -> bytes:
 
 
 def _xla_tensors(structure: Any) -> list[torch.Tensor]:  # noqa: ANN401 (any structure)
-    leaves = _pytree.tree_leaves(structure)
+    leaves = pytree.tree_leaves(structure)
     return [x for leaf in leaves if isinstance(leaf, torch.Tensor) for x in _plain(leaf)]
 
 
@@ -153,7 +161,8 @@ def _plain(x: torch.Tensor) -> list[torch.Tensor]:
     """The XLA tensors that it is made of: a DTensor, or what an asynchronous call gives, has others
     inside."""
     if is_traceable_wrapper_subclass(x):
-        return [one for name in x.__tensor_flatten__()[0] for one in _plain(getattr(x, name))]
+        inside, _ = cast("Any", x).__tensor_flatten__()
+        return [one for name in inside for one in _plain(getattr(x, name))]
     return [x] if x.device.type == "xla" else []
 
 
@@ -224,15 +233,15 @@ class _Before:
 
 def _inner(x: torch.Tensor) -> torch.Tensor:
     """What a tensor that keeps track of its views holds now."""
-    return torch._from_functional_tensor(x) if torch._is_functional_tensor(x) else x
+    return from_functional_tensor(x) if is_functional_tensor(x) else x
 
 
 def _hold(x: torch.Tensor, inner: torch.Tensor) -> None:
     """Have it hold that now."""
-    if torch._is_functional_tensor(x):
-        torch._functionalize_replace(x, inner)
-        torch._functionalize_commit_update(x)
-        torch._functionalize_sync(x)
+    if is_functional_tensor(x):
+        functionalize_replace(x, inner)
+        functionalize_commit_update(x)
+        functionalize_sync(x)
 
 
 def living() -> dict[int, list[torch.Tensor]]:

@@ -13,6 +13,7 @@ import torch
 from torch_xla_cc import _C
 from torch_xla_cc._ops.operators import compiling
 from torch_xla_cc._ops.types import Groups
+from torch_xla_cc._runtime.private import assume_constant_result
 
 _P = ParamSpec("_P")
 Move = Callable[..., Any]  # of a tensor and others, to a tensor
@@ -82,12 +83,12 @@ def members(groups: Groups) -> list[list[int]]:
     return [[operator.index(rank) for rank in group] for group in groups]
 
 
-@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+@assume_constant_result  # type: ignore[untyped-decorator]
 def _world_size() -> int:
     return _C.current_target()[1]
 
 
-@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+@assume_constant_result  # type: ignore[untyped-decorator]
 def as_data(number: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """What differs between ranks, as a tensor of one element on the device.
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-import torch
-
 from torch_xla_cc import _C
+from torch_xla_cc._runtime.private import assume_constant_result
 
 
-@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+@assume_constant_result  # type: ignore[untyped-decorator]
 def ranks_are_threads() -> bool:
     """Whether this thread lowers for ranks that are threads, each with a program of its own."""
     target, world_size = _C.current_target()

@@ -18,6 +18,7 @@ from torch_xla_cc import _C
 from torch_xla_cc._ops.operators import compiling, operator
 from torch_xla_cc._ops.targets import ranks_are_threads
 from torch_xla_cc._ops.types import Groups, Tensors
+from torch_xla_cc._runtime.private import assume_constant_result
 from torch_xla_cc._runtime.show import show
 
 _MOST_ROWS = 2**31 - 1  # (V1): more are refused, and not filled up before
@@ -31,7 +32,7 @@ class Rows(NamedTuple):
     taken: int  # that it gets
 
 
-@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+@assume_constant_result  # type: ignore[untyped-decorator]
 def own_rank() -> int:
     """The rank that this thread is, as a constant for torch.compile."""
     return int(runtime.global_ordinal())

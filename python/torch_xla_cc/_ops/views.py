@@ -6,13 +6,15 @@ from typing import Any
 
 import torch
 
-_functional: Any = torch._C._functionalization  # its stubs lack most of it
+from torch_xla_cc._runtime.private import functionalization
 
 
 def _as_view(step: Any) -> Any:  # noqa: ANN401 (a class for each op, made by PyTorch)
     """The step that made a view, in the form that makes no copy."""
     state = step.as_tuple()
-    mode = next(i for i, x in enumerate(state) if isinstance(x, _functional.InverseReturnMode))
+    mode = next(
+        i for i, x in enumerate(state) if isinstance(x, functionalization.InverseReturnMode)
+    )
     return type(step)((*state[: mode - 1], True, *state[mode:]))
 
 
@@ -23,8 +25,8 @@ def place(x: torch.Tensor) -> int | None:
     """
     assert x._base is not None
     buffer = torch.empty(x._base.shape, dtype=x._base.dtype, device="meta")
-    steps = [_as_view(step) for step in _functional.get_view_meta_sequence(x)]
-    view = _functional.apply_view_meta_sequence(buffer, steps)
+    steps = [_as_view(step) for step in functionalization.get_view_meta_sequence(x)]
+    view = functionalization.apply_view_meta_sequence(buffer, steps)
     if view.shape != x.shape or view.dtype != buffer.dtype or not view.is_contiguous():
         return None
     return int(view.storage_offset())

@@ -11,13 +11,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from torch_xla._dynamo import dynamo_bridge
-
-from torch_xla_cc._runtime.private import XLAC
+from torch_xla_cc._runtime.private import XLAC, bridge
 from torch_xla_cc._threads import read_hooks
 from torch_xla_cc._threads.worlds import this_rank
-
-bridge: Any = dynamo_bridge  # without types
 
 AWAY, LOOKS, CAPTURES = range(3)  # Bridge in torch_xla_cc/python_side.h
 

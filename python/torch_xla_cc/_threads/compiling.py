@@ -9,14 +9,21 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._dynamo import callback, config, convert_frame, eval_frame, utils
-from torch._dynamo.metrics_context import MetricsContext
 from torch.fx.passes.utils import fuser_utils
 
 from torch_xla_cc import _C
 from torch_xla_cc._runtime.patches import changes
+from torch_xla_cc._runtime.private import (
+    MetricsContext,
+    bridge,
+    convert_frame,
+    dynamo_callback,
+    dynamo_config,
+    dynamo_utils,
+    eval_frame,
+    symbolic_trace,
+)
 from torch_xla_cc._threads import read_hooks
-from torch_xla_cc._threads.compile_bridge import bridge
 
 
 class _Thread(threading.local):
@@ -46,7 +53,7 @@ class _Counters:
         return ["a read of a tensor"] if _C.reads() != _thread.reads else []
 
 
-class _Metrics(threading.local, MetricsContext):
+class _Metrics(threading.local, MetricsContext):  # type: ignore[misc]
     """torch's record of a compile, of each thread its own, and one compile at a time.
 
     torch has a lock for that, but does not take it where it compiles a backward graph.
@@ -66,10 +73,12 @@ def _is_fx_symbolic_tracing() -> bool:
     # Of torch.fx._symbolic_trace, whose globals it sees. A thread that traces for torch.compile
     # has the lock; without the last line, others that call a compiled function meanwhile are told
     # that they trace it.
+    from torch_xla_cc._runtime.private import convert_frame
+
     return (
         _is_fx_tracing_flag  # type: ignore[name-defined]  # noqa: F821
         and not torch.compiler.is_compiling()
-        and torch._dynamo.convert_frame.compile_lock._is_owned()  # type: ignore[attr-defined]
+        and convert_frame.compile_lock._is_owned()
     )
 
 
@@ -109,8 +118,8 @@ class _Dynamic:
             with self._lock:
                 self._inside += 1
                 for name, value in settings.items():
-                    self._found.setdefault(name, getattr(config, name))
-                    setattr(config, name, value)
+                    self._found.setdefault(name, getattr(dynamo_config, name))
+                    setattr(dynamo_config, name, value)
             return self._leave
 
         return enter
@@ -120,7 +129,7 @@ class _Dynamic:
             self._inside -= 1
             if self._inside == 0:
                 for name, value in self._found.items():
-                    setattr(config, name, value)
+                    setattr(dynamo_config, name, value)
                 self._found.clear()
 
 
@@ -145,7 +154,7 @@ class _Collections:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        handler = callback.callback_handler
+        handler = dynamo_callback.callback_handler
         handler.register_start_callback(self.pause)
         handler.register_end_callback(self.go_on)
         try:
@@ -175,12 +184,12 @@ def compiles_on_threads(ranks: int) -> Iterator[None]:
     with changes("torch_xla_cc.launch") as made:
         # Ranks compile one function each for its device.
         for name in ("recompile_limit", "accumulated_recompile_limit"):
-            made.put(config, name, getattr(config, name) * ranks)
+            made.put(dynamo_config, name, getattr(dynamo_config, name) * ranks)
         # Functions that were compiled before have a reference to it.
-        tracing = torch.fx._symbolic_trace.is_fx_symbolic_tracing
+        tracing = symbolic_trace.is_fx_symbolic_tracing
         made.put(tracing, "__code__", _is_fx_symbolic_tracing.__code__)
-        metrics = _Metrics(on_exit=utils.record_compilation_metrics)
-        made.put(utils, "_METRICS_CONTEXT", metrics)
+        metrics = _Metrics(on_exit=dynamo_utils.record_compilation_metrics)
+        made.put(dynamo_utils, "_METRICS_CONTEXT", metrics)
         # What is captured stays in the order of the program: fx goes by depth, and graphs of ranks
         # with the same collectives may differ in that. All the time: a rank that captures gives up
         # the lock while it waits for others.

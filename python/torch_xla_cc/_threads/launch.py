@@ -12,12 +12,10 @@ from typing import Any
 
 import torch
 import torch_xla
-from torch_xla import runtime
-from torch_xla._internal import pjrt
 from torch_xla.core import xla_model as stock
 
 from torch_xla_cc import _C
-from torch_xla_cc._runtime.private import XLAC
+from torch_xla_cc._runtime.private import XLAC, pjrt, runtime
 from torch_xla_cc._runtime.show import show
 from torch_xla_cc._threads import checkpoints, compiling, read_hooks, worlds
 from torch_xla_cc._threads.mailboxes import mailboxes

@@ -16,11 +16,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._dynamo import convert_frame
 
 from torch_xla_cc import _C
 from torch_xla_cc._runtime.patches import Changes, Patches
-from torch_xla_cc._runtime.private import XLAC
+from torch_xla_cc._runtime.private import XLAC, convert_frame
 
 # Functions of _XLAC that run, or hand out, what pending tensors will be.
 _READERS = (

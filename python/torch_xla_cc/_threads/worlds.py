@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C import _distributed_c10d as c10d
-from torch.distributed import distributed_c10d
 
 from torch_xla_cc._runtime.patches import changes
-
-# torch.distributed.rendezvous is the function of that name.
-rendezvous = importlib.import_module("torch.distributed.rendezvous")
+from torch_xla_cc._runtime.private import c10d, c10d_bindings, rendezvous
 
 
 class _World(threading.local):
-    """What distributed_c10d._World holds; __init__ runs once in each thread."""
+    """What c10d._World holds; __init__ runs once in each thread."""
 
     def __init__(self) -> None:
         self.default_pg: Any = None
@@ -34,7 +29,7 @@ class _World(threading.local):
         self.pg_coalesce_state: dict[Any, list[Any]] = {}
 
     # Reads the attributes above.
-    pg_config_info = distributed_c10d._World.pg_config_info
+    pg_config_info = c10d._World.pg_config_info
 
 
 class _Rank(threading.local):
@@ -51,18 +46,18 @@ def this_rank() -> int | None:
     return _this.number
 
 
-def _environment(store: c10d.Store, world_size: int, before: Callable[..., Any]) -> Any:  # noqa: ANN401
+def _environment(store: c10d_bindings.Store, world_size: int, before: Callable[..., Any]) -> Any:  # noqa: ANN401
     """env:// and xla:// for ranks that share one environment: rank and store are the launch's."""
     rounds: dict[int, int] = {}
 
-    def handler(url: str, *args: Any, **kwargs: Any) -> Iterator[tuple[c10d.Store, int, int]]:  # noqa: ANN401
+    def handler(url: str, *args: Any, **kwargs: Any) -> Iterator[tuple[Any, int, int]]:  # noqa: ANN401
         rank = this_rank()
         if rank is None:
             yield from before(url, *args, **kwargs)
             return
         # A group that was destroyed and made again meets under another name.
         rounds[rank] = rounds.get(rank, 0) + 1
-        yield c10d.PrefixStore(f"init{rounds[rank]}", store), rank, world_size
+        yield c10d_bindings.PrefixStore(f"init{rounds[rank]}", store), rank, world_size
 
     return handler
 
@@ -71,13 +66,13 @@ def _environment(store: c10d.Store, world_size: int, before: Callable[..., Any])
 def thread_worlds(world_size: int) -> Iterator[None]:
     """Around a launch of ranks that are threads."""
     handlers = rendezvous._rendezvous_handlers
-    store = c10d.HashStore()
+    store = c10d_bindings.HashStore()
     with changes("torch_xla_cc.launch") as made:
-        made.put(distributed_c10d, "_world", _World())
+        made.put(c10d, "_world", _World())
         for scheme in ("env", "xla"):  # xla://, which is torch_xla's, means the same here
             made.item(handlers, scheme, _environment(store, world_size, handlers[scheme]))
-        made.after(c10d._set_thread_isolation_mode, False)  # type: ignore[attr-defined]
-        c10d._set_thread_isolation_mode(True)  # type: ignore[attr-defined]
+        made.after(c10d_bindings._set_thread_isolation_mode, False)
+        c10d_bindings._set_thread_isolation_mode(True)
         yield
 
 

@@ -17,8 +17,9 @@ from typing import Any, cast
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
-from torch.distributed.tensor._ops._math_ops import _skip_dim, replicate_reduction_dims
 from torch.distributed.tensor.parallel.loss import customized_loss_ops
+
+from torch_xla_cc._runtime.private import math_ops
 
 _layer_norm = nn.functional.layer_norm
 _cross_entropy = nn.functional.cross_entropy
@@ -78,7 +79,9 @@ def cross_entropy(
     if isinstance(input, DTensor) and input.device_mesh.device_type == "xla":
         # As torch reads a tensor there: what this rank has.
         classes = 1 if input.ndim >= 2 else 0
-        like_input = _skip_dim(replicate_reduction_dims(input.placements, [classes]), classes)
+        like_input = math_ops._skip_dim(
+            math_ops.replicate_reduction_dims(input.placements, [classes]), classes
+        )
         target = _as_dtensor(target, input, like_input)
         if weight is not None:
             weight = _as_dtensor(weight, input, [Replicate()] * input.device_mesh.ndim)

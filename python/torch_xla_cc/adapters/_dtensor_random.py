@@ -11,15 +11,15 @@ from collections.abc import Iterator
 
 import torch
 from torch.distributed.tensor import Shard
-from torch.distributed.tensor._dtensor_spec import DTensorSpec
-from torch.distributed.tensor._random import _RNGStateTracker
 from torch_xla.core import xla_model
+
+from torch_xla_cc._runtime.private import DTensorSpec, dtensor_random
 
 _FACTOR = 0x5851F42D4C957F2D  # of Knuth's generator: seeds that follow each other lie far apart
 _MODULUS = 2**63
 
 
-class Tracker(_RNGStateTracker):
+class Tracker(dtensor_random._RNGStateTracker):  # type: ignore[misc]
     """Gives replicas of one shard the same numbers, and different shards different ones.
 
     As for CUDA, all ranks of a mesh must have begun with the same seed.

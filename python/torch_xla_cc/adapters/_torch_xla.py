@@ -6,10 +6,10 @@ import contextlib
 
 import torch.distributed as dist
 from torch_xla.core import xla_model as stock
-from torch_xla.distributed import xla_backend
 
 from torch_xla_cc import xla_model as ours
 from torch_xla_cc._runtime.patches import Changes, Patches
+from torch_xla_cc._runtime.private import backend_plugins, xla_backend
 
 _NAMES = (
     "all_gather",
@@ -30,8 +30,7 @@ def _make(changes: Changes) -> None:
         changes.put(stock, name, getattr(ours, name))
     from torch_xla_cc.distributed import BACKEND, _groups  # registers it
 
-    plugins = dist.Backend._plugins
-    changes.item(plugins, "XLA", plugins[BACKEND.upper()])
+    changes.item(backend_plugins, "XLA", backend_plugins[BACKEND.upper()])
     # torch_xla replaces it by one that knows fewer arguments.
     changes.put(dist, "new_group", xla_backend._orig_new_group_fn)
     for module, name, function in _groups.REPLACED:

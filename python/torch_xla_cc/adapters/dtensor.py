@@ -21,15 +21,21 @@ from types import FunctionType
 from typing import Any, cast
 
 import torch
-from torch import _C as torch_c
 from torch import nn
-from torch.distributed import _functional_collectives as functional
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, _random, distribute_module, distribute_tensor
+from torch.distributed.tensor import DTensor, distribute_module, distribute_tensor
 from torch.distributed.tensor.parallel.loss import customized_loss_ops
-from torch.utils._pytree import tree_leaves
 
 from torch_xla_cc._runtime.patches import Changes, Patches
+from torch_xla_cc._runtime.private import (
+    disable_dynamo,
+    dtensor_random,
+    functional_collectives,
+    is_functional_tensor,
+    pytree,
+    register_device_module,
+    torch_c,
+)
 from torch_xla_cc.adapters import _dtensor_functions, _dtensor_random, _xla_device
 
 # Each compares the device type of a mesh with this constant, and goes another way if it is that.
@@ -42,7 +48,7 @@ _FUNCTIONS = [
 ]
 
 _dispatch = DTensor.__dict__["__torch_dispatch__"]
-_maybe_wrap_tensor = functional._maybe_wrap_tensor
+_maybe_wrap_tensor = functional_collectives._maybe_wrap_tensor
 
 
 def _refuse_mixed(func: object, arguments: object) -> None:
@@ -51,10 +57,10 @@ def _refuse_mixed(func: object, arguments: object) -> None:
     It has unwrapped that argument then, and would wrap the DTensor that is given back: something
     that is a tensor by its type, and a DTensor inside.
     """
-    for x in tree_leaves(arguments):
+    for x in pytree.tree_leaves(arguments):
         if not isinstance(x, torch.Tensor) or isinstance(x, DTensor) or x.device.type != "xla":
             continue
-        if not torch._is_functional_tensor(x):
+        if not is_functional_tensor(x):
             # (Not a TypeError: of an operator of Python that would lose its message.)
             raise ValueError(
                 f"{func}: an argument is an XLA tensor of shape {list(x.shape)}, but all must be "
@@ -63,7 +69,7 @@ def _refuse_mixed(func: object, arguments: object) -> None:
             )
 
 
-@torch._compile._disable_dynamo  # as torch's
+@disable_dynamo  # type: ignore[untyped-decorator]  # as torch's
 def _dispatch_with_views(
     cls: type[DTensor],
     func: Any,  # noqa: ANN401 (as in torch)
@@ -82,7 +88,7 @@ def _dispatch_with_views(
 
 def _wrap_but_xla(tensor: torch.Tensor) -> torch.Tensor:
     """The result of a functional collective: AsyncCollectiveTensor, unless nobody needs to wait."""
-    wrap = functional.wait_tensor if tensor.device.type == "xla" else _maybe_wrap_tensor
+    wrap = functional_collectives.wait_tensor if tensor.device.type == "xla" else _maybe_wrap_tensor
     wrapped: torch.Tensor = wrap(tensor)
     return wrapped
 
@@ -94,17 +100,17 @@ def _forget_module() -> None:
 
 
 def _make(changes: Changes) -> None:
-    torch._register_device_module("xla", _xla_device)
+    register_device_module("xla", _xla_device)
     torch.get_device_module.cache_clear()
     changes.after(_forget_module)
-    changes.put(_random, "_rng_tracker", _dtensor_random.Tracker())
+    changes.put(dtensor_random, "_rng_tracker", _dtensor_random.Tracker())
     for function in _FUNCTIONS:
         constants = function.__code__.co_consts
         changed = tuple(_NO_DEVICE if constant == _SPECIAL else constant for constant in constants)
         # In the function itself, and not its name: many modules have imported it by name.
         changes.put(function, "__code__", function.__code__.replace(co_consts=changed))
     changes.put(DTensor, "__torch_dispatch__", classmethod(_dispatch_with_views))
-    changes.put(functional, "_maybe_wrap_tensor", _wrap_but_xla)
+    changes.put(functional_collectives, "_maybe_wrap_tensor", _wrap_but_xla)
     for name, (_, ours) in _dtensor_functions.REPLACED.items():
         changes.put(nn.functional, name, ours)
     for operator, (_, ours) in _dtensor_functions.LOSS_OPERATORS.items():

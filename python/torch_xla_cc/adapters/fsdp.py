@@ -7,47 +7,54 @@ from typing import Any
 
 import torch
 import torch_xla
-from torch.distributed.fsdp._fully_shard import _fsdp_collectives, _fsdp_param
-from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 from torch.distributed.tensor import DTensor
 
 from torch_xla_cc._runtime.patches import Changes, Patches
+from torch_xla_cc._runtime.private import (
+    from_functional_tensor,
+    fsdp_collectives,
+    fsdp_param,
+    functionalize_commit_update,
+    functionalize_replace,
+    functionalize_sync,
+    is_functional_tensor,
+)
 from torch_xla_cc.adapters import dtensor
 
 # What torch registers for CUDA and others. They are made of operators that XLA has. The key is that
 # of autograd, which comes before functionalization: there they could not write to their arguments.
 _OPERATORS = {
-    "all_gather_copy_in": _fsdp_collectives.all_gather_copy_in_cuda,
-    "split_with_sizes_copy": _fsdp_collectives.split_with_sizes_copy,
-    "chunk_cat": _fsdp_collectives.chunk_cat,
-    "copy_": _fsdp_param.copy_,
+    "all_gather_copy_in": fsdp_collectives.all_gather_copy_in_cuda,
+    "split_with_sizes_copy": fsdp_collectives.split_with_sizes_copy,
+    "chunk_cat": fsdp_collectives.chunk_cat,
+    "copy_": fsdp_param.copy_,
 }
 
-_alloc_storage = _fsdp_param.alloc_storage
-_free_storage = _fsdp_param.free_storage
-_alloc_outputs = FSDPParam.alloc_all_gather_outputs
-_free_parameter = FSDPParam.free_unsharded_param
+_alloc_storage = fsdp_param.alloc_storage
+_free_storage = fsdp_param.free_storage
+_alloc_outputs = fsdp_param.FSDPParam.alloc_all_gather_outputs
+_free_parameter = fsdp_param.FSDPParam.free_unsharded_param
 
 
 def _become(tensor: torch.Tensor, value: torch.Tensor) -> None:
     """Have `tensor`, and views of it when they are next used, be `value`, which is no view."""
-    if torch._is_functional_tensor(value):
-        value = torch._from_functional_tensor(value)
-    torch._functionalize_replace(tensor, value)
-    torch._functionalize_commit_update(tensor)
+    if is_functional_tensor(value):
+        value = from_functional_tensor(value)
+    functionalize_replace(tensor, value)
+    functionalize_commit_update(tensor)
 
 
 def _free(tensor: torch.Tensor) -> None:
     """free_storage: of a shape and no values, where torch has storage of no size."""
     if tensor.device.type == "xla":
         _become(tensor, torch.empty_like(tensor, device="meta"))
-    elif not torch._is_functional_tensor(tensor):  # else it is free
+    elif not is_functional_tensor(tensor):  # else it is free
         _free_storage(tensor)
 
 
 def _alloc(tensor: torch.Tensor) -> None:
     """alloc_storage."""
-    if not torch._is_functional_tensor(tensor):
+    if not is_functional_tensor(tensor):
         _alloc_storage(tensor)
     elif tensor.device.type == "meta":
         _become(tensor, torch.empty_like(tensor, device=torch_xla.device()))
@@ -57,8 +64,8 @@ def _update(parameter: Any) -> None:  # noqa: ANN401
     """Have the parameter, a view of what is gathered, follow it now: it keeps the old one alive."""
     whole = getattr(parameter, "_unsharded_param", None)
     local = whole._local_tensor if isinstance(whole, DTensor) else whole
-    if local is not None and torch._is_functional_tensor(local):
-        torch._functionalize_sync(local)
+    if local is not None and is_functional_tensor(local):
+        functionalize_sync(local)
 
 
 def _alloc_then_update(parameter: Any) -> None:  # noqa: ANN401
@@ -79,10 +86,10 @@ def _make(changes: Changes) -> None:
     changes.after(library._destroy)
     for name, function in _OPERATORS.items():
         library.impl(name, function, "AutogradXLA")
-    changes.put(_fsdp_param, "alloc_storage", _alloc)
-    changes.put(_fsdp_param, "free_storage", _free)
-    changes.put(FSDPParam, "alloc_all_gather_outputs", _alloc_then_update)
-    changes.put(FSDPParam, "free_unsharded_param", _free_then_update)
+    changes.put(fsdp_param, "alloc_storage", _alloc)
+    changes.put(fsdp_param, "free_storage", _free)
+    changes.put(fsdp_param.FSDPParam, "alloc_all_gather_outputs", _alloc_then_update)
+    changes.put(fsdp_param.FSDPParam, "free_unsharded_param", _free_then_update)
 
 
 _patches = Patches("adapters.fsdp", _make)

@@ -10,9 +10,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from torch.distributed.pipelining.stage import _PipelineStageBase
-
 from torch_xla_cc._runtime.patches import Changes, Patches
+from torch_xla_cc._runtime.private import PipelineStageBase
 
 
 def _no_ops(self: object) -> list[Any]:
@@ -20,7 +19,7 @@ def _no_ops(self: object) -> list[Any]:
 
 
 def _make(changes: Changes) -> None:
-    changes.put(_PipelineStageBase, "_get_init_p2p_neighbors_ops", _no_ops)
+    changes.put(PipelineStageBase, "_get_init_p2p_neighbors_ops", _no_ops)
 
 
 _patches = Patches("adapters.pipelining", _make)

@@ -11,12 +11,12 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
-from torch._C import _distributed_c10d as c10d
 from torch_xla import runtime
 
 from torch_xla_cc import _C
 from torch_xla_cc._C import CollectiveMismatchError, CollectiveTimeoutError
 from torch_xla_cc._ops.call_modes import in_graph, on_paper, one_buffer
+from torch_xla_cc._runtime.private import backend_plugins, c10d_bindings
 from torch_xla_cc._threads.worlds import this_rank
 from torch_xla_cc.distributed import _autograd, _flight
 from torch_xla_cc.distributed._flight import flight_recorder
@@ -60,7 +60,7 @@ def _milliseconds(options: Any) -> int:  # noqa: ANN401
     return int(options.timeout.total_seconds() * 1000)
 
 
-def _store(options: Any) -> c10d.Store:  # noqa: ANN401
+def _store(options: Any) -> c10d_bindings.Store:  # noqa: ANN401
     """The group's part of the store, new each time that the group is made.
 
     A world may be made again in the store of one that has ended, by torchrun's env:// always: what
@@ -68,10 +68,10 @@ def _store(options: Any) -> c10d.Store:  # noqa: ANN401
     """
     size = options.group_size
     times = (options.store.add(f"xla_cc/{size}", 1) - 1) // size
-    return c10d.PrefixStore(f"xla_cc/{size}/{times}", options.store)
+    return c10d_bindings.PrefixStore(f"xla_cc/{size}/{times}", options.store)
 
 
-def _meet(store: c10d.Store, size: int, timeout: timedelta) -> None:
+def _meet(store: c10d_bindings.Store, size: int, timeout: timedelta) -> None:
     """Wait for all ranks of the group.
 
     gloo connects them two by two, and a rank that is done and ends the group closes connections
@@ -84,7 +84,9 @@ def _meet(store: c10d.Store, size: int, timeout: timedelta) -> None:
 
 def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
     rank, size, store = options.group_rank, options.group_size, _store(options)
-    gloo = c10d.ProcessGroupGloo(c10d.PrefixStore("gloo", store), rank, size, options.timeout)
+    gloo = c10d_bindings.ProcessGroupGloo(
+        c10d_bindings.PrefixStore("gloo", store), rank, size, options.timeout
+    )
     _meet(store, size, options.timeout)
     group, milliseconds = _group(options), _milliseconds(options)
     return _C.process_backend(gloo, store, _check_mode(), in_graph, group, milliseconds)
@@ -103,5 +105,5 @@ def _create(options: Any, _: Any = None) -> Any:  # noqa: ANN401
 _C.register_kernels()
 _autograd.register()
 _flight.start()
-if BACKEND.upper() not in dist.Backend._plugins:
+if BACKEND.upper() not in backend_plugins:
     dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["xla"])

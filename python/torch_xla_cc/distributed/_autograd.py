@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from torch_xla_cc._runtime.private import functional_ops
+
 _library = torch.library.Library(
     "_c10d_functional_autograd", "IMPL"
 )  # kept: it ends with its kernels
@@ -34,9 +36,8 @@ class _AllToAllSingle(torch.autograd.Function):
 
 
 def _exchange(x: torch.Tensor, out: list[int], into: list[int], group_name: str) -> torch.Tensor:
-    functional = torch.ops._c10d_functional
-    found: torch.Tensor = functional.wait_tensor(
-        functional.all_to_all_single(x, out, into, group_name)
+    found: torch.Tensor = functional_ops.wait_tensor(
+        functional_ops.all_to_all_single(x, out, into, group_name)
     )
     return found
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import distributed_c10d as c10d
+
+from torch_xla_cc._runtime.private import c10d
 
 # As they are in PyTorch: install() replaces them in its modules.
 _split_group = c10d.split_group
@@ -61,8 +62,10 @@ def split_group(
     for a device of "cuda" there, so that XLA devices could not come to it.
     """
     parent = c10d._get_default_group() if parent_pg is None else parent_pg
+    made: dist.ProcessGroup | None
     if _ours(parent) is None:
-        return _split_group(parent_pg, split_ranks, timeout, pg_options, group_desc)
+        made = _split_group(parent_pg, split_ranks, timeout, pg_options, group_desc)
+        return made
     lists = split_ranks or []
     ranks = [rank for part in lists for rank in part]
     if not lists or not all(lists):
@@ -75,7 +78,6 @@ def split_group(
         return None
     members = [dist.get_global_rank(parent, rank) for rank in sorted(own)]
     backend = c10d.Backend(dist.get_backend_config(parent))
-    made: dist.ProcessGroup
     made, _ = c10d._new_process_group_helper(
         len(members),
         members.index(dist.get_rank()),

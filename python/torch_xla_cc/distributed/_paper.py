@@ -7,12 +7,12 @@ import datetime
 from collections.abc import Iterator
 
 import torch.distributed as dist
-from torch._C import _distributed_c10d as c10d
 
 from torch_xla_cc._ops.call_modes import world_on_paper
+from torch_xla_cc._runtime.private import c10d_bindings
 
 
-class _Store(c10d.Store):
+class _Store(c10d_bindings.Store):  # type: ignore[misc]
     """Where groups are made: whoever is waited for has come."""
 
     def __init__(self, world_size: int) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import torch.distributed as dist
 from rich.console import Console
 from rich.table import Table
-from torch.distributed import distributed_c10d
 
+from torch_xla_cc._runtime.private import c10d
 from torch_xla_cc.distributed._flight import flight_recorder
 
 
@@ -51,7 +51,7 @@ def _ranks_of_groups() -> dict[str, str]:
     if not dist.is_initialized():
         return {}
     found = {}
-    for group, name in distributed_c10d._world.pg_names.items():
+    for group, name in c10d._world.pg_names.items():
         ranks = dist.get_process_group_ranks(group)
         found[name] = "all" if len(ranks) == dist.get_world_size() else str(ranks)
     return found
