@@ -78,7 +78,6 @@ def one_side(side: str) -> dict[str, float]:
         return {name: _cost(call) for name, call in _calls(dist, x, 1).items()}
 
     import torch_xla_cc
-    from torch_xla_cc import _C
 
     group = _group_of_eight()
     with torch_xla_cc.lowering_for("tpu:v5e:2x4"), torch_xla_cc.distributed.in_graph():

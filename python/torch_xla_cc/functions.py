@@ -21,7 +21,7 @@ from torch_xla_cc import xla_model as xm
 from torch_xla_cc._ops import channels as _channels
 from torch_xla_cc._ops.channels import Channel
 from torch_xla_cc._ops.linear import Move, as_data, linear, members, of_one_tensor
-from torch_xla_cc._ops.types import Groups
+from torch_xla_cc._ops.types import Groups, ReduceType
 from torch_xla_cc._ops.uneven import own_rank
 from torch_xla_cc._runtime.show import show
 
@@ -30,7 +30,7 @@ _AVERAGES = (xm.REDUCE_SUM, xm.REDUCE_AVERAGE)
 
 @of_one_tensor
 def all_reduce(
-    reduce_type: str, value: torch.Tensor, scale: float = 1.0, groups: Groups = None
+    reduce_type: ReduceType, value: torch.Tensor, scale: float = 1.0, groups: Groups = None
 ) -> torch.Tensor:
     """xm.all_reduce of a tensor.
 
@@ -53,7 +53,7 @@ def all_reduce(
         )
     with torch.no_grad():
         best = xm.all_reduce(reduce_type, value, groups=groups)
-        has_it = torch.eq(value, best).to(value.dtype)  # type: ignore[arg-type]
+        has_it = torch.eq(value, best).to(value.dtype)
         how_many: Any = xm.all_reduce(xm.REDUCE_SUM, has_it, groups=groups)
         share = has_it / how_many
     # Linear in the value, with the same gradient, and the same number where one rank has it.
@@ -78,7 +78,7 @@ def all_gather(value: torch.Tensor, dim: int = 0, groups: Groups = None) -> torc
 
 @of_one_tensor
 def reduce_scatter(
-    reduce_type: str,
+    reduce_type: ReduceType,
     value: torch.Tensor,
     scale: float = 1.0,
     scatter_dim: int = 0,
@@ -242,7 +242,7 @@ def _on(value: torch.Tensor, condition: bool) -> torch.Tensor:
     return as_data(int(condition), value.dtype, value.device).reshape(())  # type: ignore[no-any-return]
 
 
-def _require_one_size(op: str, reduce_type: str, groups: Groups) -> int:
+def _require_one_size(op: str, reduce_type: ReduceType, groups: Groups) -> int:
     sizes = {len(group) for group in members(groups)}
     if len(sizes) != 1:
         raise ValueError(

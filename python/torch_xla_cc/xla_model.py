@@ -15,6 +15,7 @@ torch_xla: torch_xla_cc.functions has those that do.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import torch
 
@@ -26,29 +27,29 @@ from torch_xla_cc._ops.channels import Channel
 from torch_xla_cc._ops.fallback_policy import policy_per_call
 from torch_xla_cc._ops.operators import compiling, operator
 from torch_xla_cc._ops.outputs import write
-from torch_xla_cc._ops.types import Groups, Tensors
+from torch_xla_cc._ops.types import Groups, Policy, ReduceType, Tensors
 
-REDUCE_SUM = "sum"
-REDUCE_MUL = "mul"
-REDUCE_AND = "and"
-REDUCE_OR = "or"
-REDUCE_MIN = "min"
-REDUCE_MAX = "max"
-REDUCE_XOR = "xor"
-REDUCE_AVERAGE = "average"
-REDUCE_PREMULTIPLIED_SUM = "premultiplied_sum"
+REDUCE_SUM: Final = "sum"
+REDUCE_MUL: Final = "mul"
+REDUCE_AND: Final = "and"
+REDUCE_OR: Final = "or"
+REDUCE_MIN: Final = "min"
+REDUCE_MAX: Final = "max"
+REDUCE_XOR: Final = "xor"
+REDUCE_AVERAGE: Final = "average"
+REDUCE_PREMULTIPLIED_SUM: Final = "premultiplied_sum"
 
 
 @policy_per_call
 def all_reduce(
-    reduce_type: str,
+    reduce_type: ReduceType,
     inputs: Tensors,
     scale: float = 1.0,
     groups: Groups = None,
     pin_layout: bool = True,
     *,
     factor: float = 1.0,
-    fallback: str | None = None,
+    fallback: Policy | None = None,
 ) -> Tensors:
     """Reduce over the ranks of each group; every rank gets the result.
 
@@ -80,7 +81,7 @@ def all_gather(
     channel_id: int | None = None,
     use_global_device_ids: bool | None = None,
     *,
-    fallback: str | None = None,
+    fallback: Policy | None = None,
 ) -> Tensors:
     """Concatenate the ranks' values along `dim`, in the order of the group.
 
@@ -102,7 +103,7 @@ def all_gather(
 
 @policy_per_call
 def reduce_scatter(
-    reduce_type: str,
+    reduce_type: ReduceType,
     input: Tensors,
     scale: float = 1.0,
     scatter_dim: int = 0,
@@ -114,7 +115,7 @@ def reduce_scatter(
     use_global_device_ids: bool | None = None,
     *,
     factor: float = 1.0,
-    fallback: str | None = None,
+    fallback: Policy | None = None,
 ) -> Tensors:
     """Reduce over the ranks of each group; every rank gets its block of `scatter_dim`.
 
@@ -148,7 +149,7 @@ def all_gather_bucketized(
     pin_layout: bool = False,
     bucket_cap_mb: float = 160,
     *,
-    fallback: str | None = None,
+    fallback: Policy | None = None,
 ) -> list[torch.Tensor]:
     """all_gather of a list, in instructions of about `bucket_cap_mb` MiB each."""
     return bucketized(
@@ -162,7 +163,7 @@ def all_gather_bucketized(
 
 @policy_per_call
 def reduce_scatter_bucketized(
-    reduce_type: str,
+    reduce_type: ReduceType,
     input_list: list[torch.Tensor],
     scale: float = 1.0,
     scatter_dim: int = 0,
@@ -172,7 +173,7 @@ def reduce_scatter_bucketized(
     pin_layout: bool = False,
     bucket_cap_mb: float = 160,
     *,
-    fallback: str | None = None,
+    fallback: Policy | None = None,
 ) -> list[torch.Tensor]:
     """reduce_scatter of a list, in instructions of about `bucket_cap_mb` MiB each."""
     return bucketized(
@@ -195,7 +196,7 @@ def all_to_all(
     groups: Groups = None,
     pin_layout: bool = True,
     *,
-    fallback: str | None = None,
+    fallback: Policy | None = None,
 ) -> Tensors:
     """Cut along `split_dimension`, send block i to member i, concatenate along `concat_dimension`.
 
@@ -220,7 +221,7 @@ def uneven_all_gather(
     groups: Groups = None,
     *,
     padded: bool = False,
-    fallback: str | None = None,
+    fallback: Policy | None = None,
 ) -> Tensors:
     """Concatenate along dimension 0 what the ranks give, each another number of rows.
 
@@ -238,7 +239,7 @@ def uneven_all_gather(
 
 @policy_per_call
 def uneven_reduce_scatter(
-    reduce_type: str,
+    reduce_type: ReduceType,
     input: Tensors,
     sizes: Sequence[int],
     scale: float = 1.0,
@@ -246,7 +247,7 @@ def uneven_reduce_scatter(
     *,
     factor: float = 1.0,
     padded: bool = False,
-    fallback: str | None = None,
+    fallback: Policy | None = None,
 ) -> Tensors:
     """Reduce over the ranks of each group; every rank gets its own number of rows of the result.
 
@@ -272,7 +273,7 @@ def uneven_all_to_all(
     groups: Groups = None,
     *,
     padded: bool = False,
-    fallback: str | None = None,
+    fallback: Policy | None = None,
 ) -> Tensors:
     """Send to each member of the group its own number of rows; concatenate what arrives.
 
@@ -291,7 +292,7 @@ def uneven_all_to_all(
 
 @policy_per_call
 def collective_permute(
-    value: Tensors, pairs: Sequence[Sequence[int]], *, fallback: str | None = None
+    value: Tensors, pairs: Sequence[Sequence[int]], *, fallback: Policy | None = None
 ) -> Tensors:
     """Send the value of each pair's source to its target; a rank that is no target gets zeros.
 
@@ -311,7 +312,7 @@ def collective_broadcast(
     groups: Groups = None,
     pin_layout: bool = True,
     *,
-    fallback: str | None = None,
+    fallback: Policy | None = None,
 ) -> None:
     """Overwrite the tensors, in place, with those of the root.
 
@@ -336,7 +337,7 @@ def collective_broadcast(
 
 @policy_per_call
 def send(
-    value: torch.Tensor, channel_id: int | Channel, *, fallback: str | None = None
+    value: torch.Tensor, channel_id: int | Channel, *, fallback: Policy | None = None
 ) -> torch.Tensor:
     """Send a tensor through a channel; returns it.
 
@@ -355,7 +356,7 @@ def recv(
     channel_id: int | Channel,
     dtype: torch.dtype = torch.float32,
     *,
-    fallback: str | None = None,
+    fallback: Policy | None = None,
 ) -> torch.Tensor:
     """Receive a tensor from a channel; returns it. On a rank that is no target, zeros.
 

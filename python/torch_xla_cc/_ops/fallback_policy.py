@@ -6,13 +6,13 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterator
-from typing import ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 from torch_xla_cc import _C
+from torch_xla_cc._ops.types import Policy
 from torch_xla_cc._runtime.show import show
 
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 VARIABLE = "TORCH_XLA_CC_FALLBACK"
 POLICIES = ("allow", "warn", "error")
@@ -37,7 +37,7 @@ def from_environment() -> str:
 
 
 @contextlib.contextmanager
-def fallback(policy: str) -> Iterator[None]:
+def fallback(policy: Policy) -> Iterator[None]:
     """Allow, warn about, or forbid fallbacks inside the block.
 
     Args:
@@ -56,15 +56,15 @@ def fallback(policy: str) -> Iterator[None]:
         _C.set_thread_fallback(before)
 
 
-def policy_per_call(function: Callable[P, R]) -> Callable[P, R]:
+def policy_per_call(function: F) -> F:
     """Give the keyword `fallback`, which the function declares, its meaning."""
 
     @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+    def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (as the function)
         policy = kwargs.pop("fallback", None)
         if policy is None:
             return function(*args, **kwargs)
-        with fallback(policy):  # type: ignore[arg-type]
+        with fallback(policy):
             return function(*args, **kwargs)
 
-    return call
+    return cast("F", call)

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from torch_xla_cc._ops.types import Tensors
+from torch_xla_cc._ops.types import Operands
 
 compiling = torch.compiler.is_dynamo_compiling
 
 
-def operator(name: str, operands: Tensors, *fields: Any) -> Any:  # noqa: ANN401 (fields vary)
+def operator(name: str, operands: Operands, *fields: Any) -> Any:  # noqa: ANN401 (fields vary)
     """torch.ops.xla_cc.<name> of a tensor, or of a list of them."""
     op = getattr(torch.ops.xla_cc, name)
     if isinstance(operands, torch.Tensor):

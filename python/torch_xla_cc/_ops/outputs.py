@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from torch_xla_cc._ops.types import Tensors
+from torch_xla_cc._ops.types import Operands
 
 
-def write(op: str, outputs: Tensors, results: Tensors) -> Any:  # noqa: ANN401 (as `outputs`)
+def write(op: str, outputs: Operands, results: Operands) -> Any:  # noqa: ANN401 (as `outputs`)
     """Put results into tensors that the caller gave, and return those."""
     one = isinstance(results, torch.Tensor)
     if one != isinstance(outputs, torch.Tensor):

@@ -101,6 +101,7 @@ def call(
 
     `count` tells the rows by the last of the fields, the sizes.
     """
+    given: Any = value
     values = [value] if isinstance(value, torch.Tensor) else value
     rows = None
     if not padded:
@@ -108,17 +109,17 @@ def call(
         rows = _count(op, values, fields[-1], groups, rank, count)
     if rows is not None:
         values = [_filled(op, argument, tensor, rows, rank) for tensor in values]
-        value = values[0] if isinstance(value, torch.Tensor) else values
-    results: Tensors
+        given = values[0] if isinstance(value, torch.Tensor) else values
+    results: Any
     if compiling():
-        results = operator(op, value, *fields, groups or [])
+        results = operator(op, given, *fields, groups or [])
     else:
-        results = getattr(_C, op)(value, *fields, groups)
-    if rows is None:
-        return results
-    if isinstance(results, torch.Tensor):
-        return results[: rows.taken]
-    return [result[: rows.taken] for result in results]
+        results = getattr(_C, op)(given, *fields, groups)
+    if rows is not None and isinstance(results, torch.Tensor):
+        results = results[: rows.taken]
+    elif rows is not None:
+        results = [result[: rows.taken] for result in results]
+    return results  # type: ignore[no-any-return]
 
 
 def _check_one_program(op: str, sizes: object, by_rank: set[Rows]) -> None:

@@ -14,6 +14,7 @@ import torch
 
 from .. import _C
 from .._ops.targets import lowering_for
+from .._ops.types import ReduceType
 from .._runtime.show import show
 from . import _grid
 
@@ -140,7 +141,7 @@ def supports(
     target: str | torch.device | None = None,
     dtype: torch.dtype = torch.float32,
     *,
-    reduce_type: str = "sum",
+    reduce_type: ReduceType = "sum",
     groups: str = "world",
 ) -> bool:
     """Whether the target's compiler takes the native instruction.
@@ -163,7 +164,7 @@ def explain(
     target: str | torch.device | None = None,
     dtype: torch.dtype = torch.float32,
     *,
-    reduce_type: str = "sum",
+    reduce_type: ReduceType = "sum",
     groups: str = "world",
 ) -> Explanation:
     """What a collective becomes there, and why. Arguments as of supports."""
@@ -280,7 +281,7 @@ def register(
     native: bool,
     *,
     dtype: torch.dtype | None = None,
-    reduce_type: str | None = None,
+    reduce_type: ReduceType | None = None,
     groups: str | None = None,
     why: str = "an entry of the application",
 ) -> Registration:
