@@ -1,5 +1,6 @@
 """What the adapters change, and that they leave nothing behind."""
 
+import forks
 import pytest
 import torch
 import torch_xla
@@ -36,7 +37,8 @@ def test_cuda_is_this_device(as_cuda, monkeypatch):
     assert not torch.cuda.is_available() and not torch.cuda.is_current_stream_capturing()
 
 
-def test_cuda_in_a_backward_pass(as_cuda):
+@forks.alone
+def test_cuda_in_a_backward_pass():
     class MakesOne(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -46,9 +48,10 @@ def test_cuda_in_a_backward_pass(as_cuda):
         def backward(ctx, grad):
             return grad + torch.ones(2, device="cuda")
 
-    x = torch.zeros(2, device="cuda", requires_grad=True)
-    MakesOne.apply(x).sum().backward()
-    assert x.grad.tolist() == [2, 2]
+    with cuda.installed():
+        x = torch.zeros(2, device="cuda", requires_grad=True)
+        MakesOne.apply(x).sum().backward()
+        assert x.grad.tolist() == [2, 2]
 
 
 def test_cuda_streams_and_random_numbers(as_cuda):
@@ -105,6 +108,7 @@ def test_parameters_keep_what_is_known_of_them(as_cuda):
     assert [id(x) for x in model.parameters()] == [id(x) for x in weights]
 
 
+@forks.alone
 def test_masks_are_not_read():
     megatron.install()
     try:
@@ -139,6 +143,7 @@ def _compiled_by_the_last(steps: int) -> int:
     return (metrics.counter_value("UncachedCompile") or 0) - before
 
 
+@forks.alone
 def test_an_optimizer_ends_a_step():
     assert _compiled_by_the_last(4) >= 4  # each graph begins with those before it
     optimizers.install()

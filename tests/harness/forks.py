@@ -123,6 +123,26 @@ def run_script(
     return _completed(run_as_main, str(path), [str(path), *map(str, args)], options)
 
 
+def alone(test: Callable[[], None]) -> Callable[[], None]:
+    """Have a test run in a process of its own, where PyTorch has started nothing.
+
+    Its autograd counts devices at the first backward pass of a process, for good: after one without
+    XLA devices, one with them fails.
+    """
+
+    def run() -> None:
+        code = (
+            f"import sys; sys.path[:0] = {sys.path!r}; import {test.__module__} as tests; "
+            f"tests.{test.__name__}.test()"
+        )
+        done = run_code(code)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    run.test = test  # type: ignore[attr-defined]
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    return run
+
+
 def txcc(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
     """The command of that name."""
     return run_code("import txcc; txcc.main()", *map(str, arguments), **options)
