@@ -48,8 +48,12 @@ Said Decode(const std::string& text) {
   std::getline(lines, said.site);
   while (std::getline(lines, line)) {
     const std::vector<int64_t> numbers = Numbers(line);
-    TransferEnd end{numbers[0] != 0, numbers[1], numbers[2], numbers[3]};
-    end.dims.assign(numbers.begin() + 4, numbers.end());
+    TransferEnd end{numbers.at(0) != 0,
+                    numbers.at(1),
+                    numbers.at(2),
+                    numbers.at(3),
+                    {numbers.begin() + 4, numbers.end()},
+                    ""};
     std::getline(lines, end.text);
     said.ends.push_back(std::move(end));
   }

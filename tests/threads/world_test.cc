@@ -1,0 +1,236 @@
+#include "torch_xla_cc/threads/world.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <thread>
+
+#include "tests/threads/fakes.h"
+
+namespace xla_cc {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLong{60'000};
+
+std::shared_ptr<const Lowered> World4() { return AllReduceOf({}); }
+
+// A graph of a rank, which says how often it was run.
+struct FakeGraph {
+  HandOver hand_over;
+  std::atomic<int> runs{0};
+  std::string error;
+  bool compiles = false;
+
+  explicit FakeGraph(std::string fails = "") : error(std::move(fails)) {
+    hand_over.run = [this]() -> std::string {
+      if (!error.empty()) return error;
+      if (compiles && !AtGate()) return "turned away";
+      ++runs;
+      return "";
+    };
+    hand_over.wait = [] {};
+    hand_over.compiled = true;
+  }
+};
+
+// Each rank on a thread of its own.
+void OnThreads(int64_t ranks, const std::function<void(int64_t)>& f) {
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < ranks; ++rank) threads.emplace_back(f, rank);
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(World, AllRunTheirStepsTogether) {
+  const auto world = World::Begin(4, kLong);
+  std::atomic<int> runs{0};
+  std::atomic<int> behind{0};
+  OnThreads(4, [&](int64_t rank) {
+    world->Enter();
+    for (int step = 0; step < 200; ++step) {
+      FakeGraph run;
+      EXPECT_FALSE(world->Issue(rank, {World4(), Line(1)}));
+      EXPECT_TRUE(world->HasPending(rank));
+      EXPECT_FALSE(world->Meet(rank, Line(2), "program", run.hand_over));
+      EXPECT_FALSE(world->HasPending(rank));
+      EXPECT_TRUE(world->IsIdle(rank));
+      runs += run.runs;
+      if (run.runs != 1) ++behind;
+    }
+    world->Finish(rank, Line(3));
+  });
+  EXPECT_EQ(runs, 800);
+  EXPECT_EQ(behind, 0);
+  world->End();
+}
+
+TEST(World, RanksOfDifferentPrograms) {
+  const auto world = World::Begin(3, kLong);
+  OnThreads(3, [&](int64_t rank) {
+    for (int step = 0; step < 100; ++step) {
+      FakeGraph run;
+      run.hand_over.wait = nullptr;
+      EXPECT_FALSE(world->Issue(rank, {World4(), Line(1)}));
+      const std::string program = rank == 1 ? "one" : "another";
+      EXPECT_FALSE(world->Meet(rank, Line(2), program, run.hand_over));
+      EXPECT_EQ(run.runs, 1);
+      EXPECT_FALSE(world->IsIdle(rank));
+    }
+  });
+  world->End();
+}
+
+TEST(World, GroupsDoNotWaitForEachOther) {
+  const auto world = World::Begin(4, kLong);
+  const auto pairs = AllReduceOf({{0, 1}, {2, 3}});
+  OnThreads(2, [&](int64_t rank) {  // 2 and 3 never come
+    FakeGraph run;
+    EXPECT_FALSE(world->Issue(rank, {pairs, Line(1)}));
+    EXPECT_FALSE(world->Meet(rank, Line(2), "program", run.hand_over));
+    EXPECT_EQ(run.runs, 1);
+  });
+  world->End();
+}
+
+TEST(World, ProgramsThatCompileStartTogether) {
+  const int before = GatesMade();
+  const auto world = World::Begin(3, kLong);
+  OnThreads(3, [&](int64_t rank) {
+    FakeGraph run;
+    run.hand_over.compiled = false;
+    run.compiles = true;
+    EXPECT_FALSE(world->Issue(rank, {World4(), Line(1)}));
+    EXPECT_FALSE(world->Meet(rank, Line(2), std::to_string(rank), run.hand_over));
+    EXPECT_EQ(run.runs, 1);
+  });
+  EXPECT_EQ(GatesMade() - before, 3);
+  world->End();
+}
+
+TEST(World, OneThatDoesNotCompileStopsAllBeforeAnyRuns) {
+  const auto world = World::Begin(3, kLong);
+  std::atomic<int> runs{0};
+  OnThreads(3, [&](int64_t rank) {
+    FakeGraph run(rank == 1 ? "no memory" : "");
+    run.hand_over.compiled = false;
+    run.compiles = true;
+    EXPECT_FALSE(world->Issue(rank, {World4(), Line(1)}));
+    const Failure failure = world->Meet(rank, Line(2), std::to_string(rank), run.hand_over);
+    EXPECT_EQ(failure.Text(), "rank 1 could not run its graph: no memory");
+    runs += run.runs;
+  });
+  EXPECT_EQ(runs, 0);
+  world->End();
+}
+
+TEST(World, CallsThatDifferAreToldOnceToEachAndTheyMayGoOn) {
+  const auto world = World::Begin(2, kLong);
+  OnThreads(2, [&](int64_t rank) {
+    for (int round = 0; round < 20; ++round) {
+      FakeGraph run;
+      EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}, std::to_string(rank)), Line(1)}));
+      const Failure failure = world->Meet(rank, Line(2), "program", run.hand_over);
+      EXPECT_EQ(failure.kind, Failure::Kind::kMismatch);
+      EXPECT_EQ(run.runs, 0);
+      EXPECT_EQ(world->Losses(rank), 2 * round + 1);
+      FakeGraph again;
+      Failure told;
+      while ((told = world->Issue(rank, {World4(), Line(3)}))) {
+      }
+      EXPECT_FALSE(world->Meet(rank, Line(4), "program", again.hand_over));
+      EXPECT_EQ(again.runs, 1);
+      world->Drop(rank);
+    }
+  });
+  world->End();
+}
+
+TEST(World, ARankThatFailsStopsTheOthers) {
+  const auto world = World::Begin(3, kLong);
+  OnThreads(3, [&](int64_t rank) {
+    if (rank == 2) return world->Fail(rank, "rank 2 has failed: a bug");
+    FakeGraph run;
+    if (!world->Issue(rank, {World4(), Line(1)})) {
+      const Failure failure = world->Meet(rank, Line(2), "program", run.hand_over);
+      EXPECT_EQ(failure.Text(), "rank 2 has failed: a bug");
+    }
+    EXPECT_EQ(world->Issue(rank, {World4(), Line(1)}).Text(), "rank 2 has failed: a bug");
+    EXPECT_EQ(run.runs, 0);
+  });
+  world->End();
+}
+
+TEST(World, TheTimeLimit) {
+  for (const bool of_rank : {false, true}) {
+    const auto world = World::Begin(2, of_rank ? kLong : milliseconds(30));
+    if (of_rank) world->SetLimit(0, milliseconds(30));
+    FakeGraph run;
+    EXPECT_FALSE(world->Issue(0, {World4(), Line(1)}));
+    const Failure failure = world->Meet(0, Line(2), "program", run.hand_over);
+    EXPECT_EQ(failure.kind, Failure::Kind::kTimeout);
+    EXPECT_NE(failure.Text().find(of_rank ? "the time limit of its group" : "of launch"),
+              std::string::npos)
+        << failure.Text();
+    EXPECT_TRUE(world->Issue(1, {World4(), Line(1)}));  // it is told when it comes
+    EXPECT_EQ(run.runs, 0);
+    world->End();
+  }
+}
+
+TEST(World, AbortIsFinal) {
+  const auto world = World::Begin(2, kLong);
+  world->Abort("stopped by ctrl-C");
+  for (int times = 0; times < 3; ++times) {
+    EXPECT_EQ(world->Issue(0, {World4(), Line(1)}).Text(), "stopped by ctrl-C");
+  }
+  world->End();
+}
+
+TEST(World, ItsEndWakesWhoWaits) {
+  const auto world = World::Begin(2, kLong);
+  std::thread waits([&] {
+    FakeGraph run;
+    EXPECT_FALSE(world->Issue(0, {World4(), Line(1)}));
+    EXPECT_EQ(world->Meet(0, Line(2), "program", run.hand_over).Text(), "the ranks were stopped");
+    EXPECT_EQ(run.runs, 0);
+  });
+  while (!world->HasPending(0)) std::this_thread::yield();
+  world->End();
+  waits.join();
+}
+
+TEST(World, AThreadThatOutlivesItsWorldIsInNoOther) {
+  std::atomic<int> step{0};
+  const auto until = [&](int value) {
+    while (step < value) std::this_thread::yield();
+  };
+  std::thread late([&] {
+    const auto first = World::OfThread();
+    first->Enter();
+    step = 1;
+    until(2);  // that world has ended, and another runs
+    EXPECT_EQ(World::OfThread(), first);
+    const Failure failure = first->Issue(0, {World4(), Line(1)});
+    EXPECT_NE(failure.Text().find("a rank whose launch has ended"), std::string::npos)
+        << failure.Text();
+    step = 3;
+  });
+  auto first = World::Begin(1, kLong);
+  until(1);
+  first->End();
+  const auto second = World::Begin(1, kLong);
+  step = 2;
+  until(3);
+  late.join();
+  EXPECT_FALSE(second->HasPending(0));
+  EXPECT_EQ(World::OfThread(), second);
+  second->End();
+  EXPECT_EQ(World::OfThread(), nullptr);
+  EXPECT_NE(World::Outside().Text().find("outside of torch_xla_cc.launch"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace xla_cc
