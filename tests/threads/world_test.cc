@@ -207,8 +207,8 @@ TEST(World, AThreadThatOutlivesItsWorldIsInNoOther) {
   const auto until = [&](int value) {
     while (step < value) std::this_thread::yield();
   };
+  auto first = World::Begin(1, kLong);
   std::thread late([&] {
-    const auto first = World::OfThread();
     first->Enter();
     step = 1;
     until(2);  // that world has ended, and another runs
@@ -218,7 +218,6 @@ TEST(World, AThreadThatOutlivesItsWorldIsInNoOther) {
         << failure.Text();
     step = 3;
   });
-  auto first = World::Begin(1, kLong);
   until(1);
   first->End();
   const auto second = World::Begin(1, kLong);

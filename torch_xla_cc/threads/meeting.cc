@@ -112,8 +112,14 @@ std::vector<CallPtr> Meeting::Meet(const RankGroup& group, const CallPtr& call) 
   std::vector<Said> said;
   for (const CallPtr& its : calls) said.push_back(SaidWithoutSite(*its));
   if (Mismatch(group, said, false).empty()) return calls;
-  for (size_t i = 0; i < calls.size(); ++i) said[i] = SaidOf(*calls[i]);
-  throw CollectiveMismatch(Mismatch(group, said, false));
+  lock.lock();
+  Break(
+      group, lock,
+      [&] {
+        for (size_t i = 0; i < calls.size(); ++i) said[i] = SaidOf(*calls[i]);
+        return Mismatch(group, said, false);
+      },
+      Failure::Kind::kMismatch);
 }
 
 void Meeting::Put(const RankGroup& group, int to, int tag, const CallPtr& call, std::any value) {
