@@ -77,7 +77,7 @@ def test_builds_of_the_same_version_are_taken(version):
     assert python(IMPORT_WITH.format(versions={"torch": version})) == "imported"
 
 
-# Everything that could be patched: modules, and what the dispatcher has for the ops of our read hooks.
+# Everything that could be patched: modules, and what the dispatcher has for the ops of read hooks.
 SNAPSHOT = """
 import torch, torch_xla, torch.distributed
 import torch_xla.core.xla_model, torch_xla.runtime, torch_xla.distributed.xla_backend
