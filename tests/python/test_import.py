@@ -1,5 +1,6 @@
 """Importing the package: the versions that it takes, what it leaves alone, what it links to."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -132,3 +133,22 @@ def test_the_extension_links_to_no_protobuf():
     assert not [line for line in needed if "protobuf" in line or "absl" in line]
     symbols = tool("nm", "-D", "--undefined-only", str(EXTENSION))
     assert "protobuf" not in symbols
+
+
+def test_in_the_root_of_the_repository_the_package_is_found():
+    """And not the folder of the C++, which has its name."""
+    root = Path(__file__).parents[2]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    script = (
+        "import torch_xla_cc.adapters.cuda as x, torch_xla_cc as y; print(x.__file__, y.__file__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    package = root / "python/torch_xla_cc"
+    assert done.stdout.split() == [str(package / "adapters/cuda.py"), str(package / "__init__.py")]

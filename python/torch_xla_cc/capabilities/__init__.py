@@ -4,7 +4,7 @@
     print(explain("all_reduce", "cpu", torch.int32, reduce_type="xor"))
     register("all_to_all", "neuron", False)  # this application knows better
 
-`python -m torch_xla_cc.capabilities probe` measures, `... generate` writes what follows from it.
+`python -m torch_xla_cc.capabilities probe` measures.
 """
 
 from torch_xla_cc.capabilities.api import (

@@ -1,4 +1,4 @@
-"""python -m torch_xla_cc.capabilities probe | generate"""
+"""python -m torch_xla_cc.capabilities probe"""
 
 from __future__ import annotations
 
@@ -10,13 +10,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from torch_xla_cc.capabilities import _ahead, _measured, _page, _sides, _table, _threads
+from torch_xla_cc.capabilities import _ahead, _measured, _sides, _threads
 from torch_xla_cc.capabilities._grid import DEVICES, Cell, Device, cells
 from torch_xla_cc.capabilities._results import Probe, State
-
-_ROOT = Path(__file__).parents[3]
-_TABLE = _ROOT / "lowering/capability/measured.inc"
-_PAGE = _ROOT / "docs/capabilities.md"
 
 
 def _outcomes(device: Device, todo: Sequence[Cell], jobs: int) -> Iterator[list[Probe]]:
@@ -75,21 +71,6 @@ def probe(
     console.print(f"Wrote {out}")
 
 
-def generate(measured_path: Path, check: bool) -> int:
-    """Write the table for C++ and the page, or say whether they are as they would be written."""
-    measured = _measured.load(measured_path)
-    stale = []
-    for path, text in ((_TABLE, _table.table(measured)), (_PAGE, _page.page(measured))):
-        if path.exists() and path.read_text() == text:
-            continue
-        stale.append(path)
-        if not check:
-            path.write_text(text)
-    for path in stale:
-        print(f"{'Stale' if check else 'Wrote'}: {path.relative_to(_ROOT)}")
-    return int(check and bool(stale))
-
-
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m torch_xla_cc.capabilities", description=__doc__
@@ -106,12 +87,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     prober.add_argument("--state", type=Path, default=Path("build/probe.jsonl"))
     prober.add_argument("--out", type=Path, default=_measured.PATH)
-    generator = commands.add_parser("generate", help="write the table and the page")
-    generator.add_argument("--check", action="store_true", help="write nothing; 1 if they differ")
-    generator.add_argument("--measured", type=Path, default=_measured.PATH)
     chosen = parser.parse_args(arguments)
-    if chosen.command == "generate":
-        return generate(chosen.measured, chosen.check)
     chosen.state.parent.mkdir(parents=True, exist_ok=True)
     devices = [device for device in DEVICES if str(device) in chosen.targets]
     probe(devices, chosen.state, chosen.out, chosen.jobs, chosen.sides_again)

@@ -1,13 +1,12 @@
-"""lowering/capability/measured.inc: the cells that are not native, as rows for C++."""
+"""What was measured, as rows: the cells that are not native on a device, from where on, and why."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
 
 from ._grid import COUNTS, KINDS, LAYOUTS, LISTS, OPS, STAND_INS, TYPES, Cell, kinds_of
-from ._measured import Box, Measured, box_key, boxes, ordered
+from ._measured import Box, Measured, box_key, boxes
 from ._outcome import CRASHED, NATIVE, SLOW, TIMEOUT, WRONG, Outcome
 
 _LONGEST = 100
@@ -39,7 +38,7 @@ _AS = re.compile(r" ?\(as \w+\)$")
 _CONTEXT = re.compile(r"^during context \[[^]]*\]: |RET_CHECK failure \S+\) ")
 
 # A limit of XLA:CPU's ranks and not of its compiler: it is not one of partitions.
-_OF_THREADS = "ranks on threads run a program each, and never meet in this instruction"
+OF_THREADS = "ranks on threads run a program each, and never meet in this instruction"
 
 
 def why(device: str, outcome: Outcome) -> str:
@@ -48,7 +47,7 @@ def why(device: str, outcome: Outcome) -> str:
     says = _CONTEXT.sub("", _AS.sub("", outcome.says))
     if outcome.result == CRASHED:
         if says.startswith("the ranks never meet"):
-            return _OF_THREADS
+            return OF_THREADS
         return f"{compiler} crashes on it"
     if outcome.result == TIMEOUT:
         return f"{compiler} does not come to an end within 60 s"
@@ -144,11 +143,11 @@ def rows(measured: Measured, device: str) -> list[tuple[str, Box, int, str]]:
             for (op, least, reason), points in by_reason.items()
             for box in boxes(points)
         ),
-        key=lambda row: (list(_ALL).index(row[0]), row[2], row[3], box_key(row[1])),
+        key=lambda row: (list(FORMS).index(row[0]), row[2], row[3], box_key(row[1])),
     )
 
 
-_ALL: dict[str, tuple[str, ...]] = {"parameter": ("-",), **OPS}
+FORMS: dict[str, tuple[str, ...]] = {"parameter": ("-",), **OPS}
 
 
 def _widened(op: str, box: Box, unknown: set[str]) -> Box:
@@ -166,36 +165,3 @@ def _widened(op: str, box: Box, unknown: set[str]) -> Box:
     if kinds == {"-"} or not any(set(kinds_of(name)) - kinds for name in types - unknown):
         kinds = frozenset(KINDS)
     return forms, counts, kinds, types
-
-
-def _set(letter: str, values: frozenset[str], everything: Iterable[str]) -> str:
-    if values >= set(everything):
-        return "kAny"
-    return "|".join(f"{letter}({_enumerator(value)})" for value in ordered(values))
-
-
-def _enumerator(name: str) -> str:
-    """As in C++, without the k: f8e4m3fn is F8E4M3FN, bf16 is BF16, pred is Pred."""
-    return name.upper() if name in TYPES and name != "pred" else name.capitalize()
-
-
-def table(measured: Measured) -> str:
-    """The text of the file."""
-    lines = [
-        "// What compilers do not take. Written by python -m torch_xla_cc.capabilities generate,",
-        f"// from python/torch_xla_cc/capabilities/measured.json of {measured.date}.",
-        "// clang-format off",
-    ]
-    for device in measured.devices():
-        for op, (forms, counts, kinds, types), least, reason in rows(measured, device):
-            row = "ROW_OF_THREADS" if reason == _OF_THREADS else "ROW"
-            lines.append(
-                f'{row}("{device}", k{op.title().replace("_", "")}, {_set("T", types, TYPES)}, '
-                f"{_set('K', kinds, KINDS)}, {_set('F', forms, _ALL[op])}, "
-                f'{_set("C", counts, COUNTS)}, {least}, "{_escaped(reason)}")'
-            )
-    return "\n".join([*lines, "// clang-format on", ""])
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from ._grid import (
+from torch_xla_cc.capabilities._grid import (
     COUNTS,
     FEW_TYPES,
     KINDS,
@@ -19,16 +19,16 @@ from ._grid import (
     WITHOUT_INSTRUCTION,
     Cell,
 )
-from ._measured import PACKAGES, Measured, boxes, ordered
-from ._outcome import NATIVE, Outcome
-from ._results import counted
-from ._sides import SHAPE
-from ._table import outcome_in, rows, why
+from torch_xla_cc.capabilities._measured import PACKAGES, Measured, boxes, ordered
+from torch_xla_cc.capabilities._outcome import NATIVE, Outcome
+from torch_xla_cc.capabilities._results import counted
+from torch_xla_cc.capabilities._sides import SHAPE
+from torch_xla_cc.capabilities._table import outcome_in, rows, why
 
 _INTRO = """\
 # Capabilities
 
-Written by `python -m torch_xla_cc.capabilities generate`, from what `probe` measured. Do not edit.
+Written by `python tools/capabilities`, from what `probe` measured. Do not edit.
 
 What each device's compiler takes is measured: every op, element type, reduce kind, form of groups
 or pairs and number of operands was compiled by the real compiler, as the bytes that our lowering
