@@ -72,7 +72,10 @@ void SetPythonSide(const py::dict& functions) {
 #define FUNCTION(name) take(#name, side->name);
   XLA_CC_PYTHON_SIDE(FUNCTION)
 #undef FUNCTION
-  if (taken != functions.size()) throw BadValue("set_python_side: a function nobody asks for");
+  if (taken != functions.size()) {
+    throw BadValue("set_python_side: " + std::to_string(functions.size()) + " functions, but it " +
+                   "takes " + std::to_string(taken));
+  }
   delete std::exchange(Side(), side.release());
 }
 

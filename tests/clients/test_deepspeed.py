@@ -39,7 +39,19 @@ def test_uninstall_undoes_install(monkeypatch):
     from torch_xla_cc.adapters import deepspeed as adapter
 
     def state():
-        return [get_accelerator(), *(getattr(owner, name) for owner, name, _ in adapter._REPLACED)]
+        engine = adapter.DeepSpeedEngine
+        return [
+            get_accelerator(),
+            adapter.fused_adam.FusedAdamBuilder,
+            engine.__init__,
+            engine._get_shared_params,
+            engine.zero_reduce_bucket_size,
+            adapter.TorchCheckpointEngine.load,
+            adapter.utils.has_inf_or_nan,
+            adapter.loss_scaler.has_inf_or_nan,
+            adapter.stage_1_and_2.has_inf_or_nan,
+            adapter.stage3.has_inf_or_nan,
+        ]
 
     before = state()
     adapter.install()

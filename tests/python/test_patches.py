@@ -196,6 +196,30 @@ def test_what_somebody_has_put_over_it_stays():
     assert module.function() == "function"
 
 
+def test_objects_are_put_back_exactly():
+    class Thing:
+        def method(self):
+            return "method"
+
+    class Other(Thing):
+        pass
+
+    def function():
+        return "function"
+
+    one = Thing()
+    one.own = 3
+    code = function.__code__
+    with changes("a test") as made:
+        made.put(one, "method", lambda: "ours")
+        made.put(one, "own", 4)
+        made.put(one, "__class__", Other)
+        made.put(function, "__code__", (lambda: "ours").__code__)
+        assert (one.method(), one.own, type(one), function()) == ("ours", 4, Other, "ours")
+    assert vars(one) == {"own": 3} and type(one) is Thing
+    assert one.method() == "method" and function.__code__ is code
+
+
 def test_changes_for_a_block():
     module = somebodys()
     before = state(module)

@@ -203,21 +203,55 @@ TEST(Meeting, WhoWaitsForItsGraphHearsOfIt) {
   const auto meeting = world->Join(GroupOf(0));
   world->Join(GroupOf(1));
   std::thread waits([&] {
+    const CallPtr call = CallOf("all_reduce()", 1, 0);
+    call->meets = false;  // it meets the others when it runs its graph
+    meeting->Announce(GroupOf(0), call);
     HandOver never;
     never.run = [] { return "it ran"; };
     EXPECT_FALSE(world->Issue(0, {AllReduceOf({}), Line(1)}));
     const Failure failure = world->Meet(0, Line(2), "program", never);
-    EXPECT_TRUE(Has(failure.Text(), "rank 1 waited the timeout of 30 ms")) << failure.Text();
+    EXPECT_EQ(failure.kind, Failure::Kind::kMismatch);
+    EXPECT_TRUE(Has(failure.Text(), "rank 1: barrier() at line 1")) << failure.Text();
   });
   while (!world->HasPending(0)) std::this_thread::yield();
-  const CallPtr call = CallOf("barrier()", 1, 1, kShort);
-  meeting->Announce(GroupOf(1), call);
-  EXPECT_NE(Thrown<CollectiveTimeout>([&] { meeting->Meet(GroupOf(1), call); }),
-            "nothing was thrown");
-  // Whether it waited before or comes after: it is told, or its peer has begun anew.
-  world->Abort("rank 1 waited the timeout of 30 ms");
+  EXPECT_NE(
+      Thrown<CollectiveMismatch>([&] { meeting->Announce(GroupOf(1), CallOf("barrier()", 1, 1)); }),
+      "nothing was thrown");
   waits.join();
   world->End();
+}
+
+// Which ranks have left and come again before the others come is the ranks' own affair.
+TEST(Meeting, WhatWasSentIsThereWhenTheSenderHasLeft) {
+  const auto world = World::Begin(2, kLong);
+  world->Join(GroupOf(0))->Put(GroupOf(0), 1, 5, CallOf("f32[2]", 0, 0), 7);
+  const auto meeting = world->Join(GroupOf(1));
+  const auto slot = meeting->Ask(GroupOf(1), 0, 5, CallOf("f32[2]", 0, 1));
+  EXPECT_TRUE(meeting->HasCome(slot));
+  world->End();
+}
+
+TEST(Meeting, ANameThatComesAgainForOthers) {
+  const auto world = World::Begin(3, kLong);
+  const auto of = [&](std::vector<int64_t> members, int rank) {
+    RankGroup group{"1", std::move(members), 3, rank};
+    return world->Join(group);
+  };
+  of({0, 1}, 0);
+  of({0, 1}, 1);
+  const auto again = of({0, 2}, 0);
+  EXPECT_EQ(of({0, 2}, 1), again);
+  world->End();
+}
+
+TEST(Meeting, OfAWorldThatHasStopped) {
+  const auto world = World::Begin(2, kLong);
+  world->Abort("another rank has failed");
+  const auto late = world->Join(GroupOf(0));
+  EXPECT_EQ(Thrown<RanksDisagree>([&] { late->Announce(GroupOf(0), CallOf("barrier()", 1)); }),
+            "another rank has failed");
+  world->End();
+  EXPECT_TRUE(Has(Thrown<RanksDisagree>([&] { world->Join(GroupOf(0)); }), "outside of"));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 namespace xla_cc {
 
 // Puts the collective into the graph; one new result a tensor. Holds the interpreter lock.
-// Throws BadValue, or py::error_already_set.
+// Throws BadValue, FallbackForbidden, RanksDisagree where ranks are threads, or what Python raises.
 std::vector<py::object> Attach(const Collective& collective,
                                const std::vector<py::handle>& tensors);
 

@@ -17,12 +17,18 @@ namespace xla_cc {
 // A lowered collective and what attaching it takes. Immutable but for the Python objects, which the
 // interpreter lock guards.
 struct Plan {
-  Lowered lowered;
-  Target target;
+  // What ranks on threads hold on to: it may be let go by whoever has a lock of ours, and so must
+  // own nothing of Python.
+  const std::shared_ptr<const Lowered> shared;
+  const Lowered& lowered;
+  const Target target;
   mutable PyObject* computation = nullptr;  // _XLAC.XlaComputation, made on first use
   mutable PyObject* op_name = nullptr;      // "xla_cc::all_gather"
 
-  Plan(Lowered lowered, Target target) : lowered(std::move(lowered)), target(std::move(target)) {}
+  Plan(Lowered lowered, Target target)
+      : shared(std::make_shared<const Lowered>(std::move(lowered))),
+        lowered(*shared),
+        target(std::move(target)) {}
   Plan(const Plan&) = delete;
   ~Plan();
 };

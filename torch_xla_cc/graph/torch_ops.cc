@@ -14,6 +14,7 @@
 #include "torch_xla_cc/graph/attach.h"
 #include "torch_xla_cc/graph/target.h"
 #include "torch_xla_cc/python_side.h"
+#include "torch_xla_cc/registration.h"
 
 namespace xla_cc {
 namespace {
@@ -95,9 +96,7 @@ void RegisterTorchOps() {
   // For the life of the process, as the operators of any library.
   static auto* schemas =
       new torch::Library(torch::Library::DEF, "xla_cc", std::nullopt, __FILE__, __LINE__);
-  const auto kernels = [](c10::DispatchKey key) {
-    return new torch::Library(torch::Library::IMPL, "xla_cc", key, __FILE__, __LINE__);
-  };
+  const auto kernels = [](c10::DispatchKey key) { return NewLibrary("xla_cc", key); };
   static auto* xla = kernels(c10::DispatchKey::XLA);
   static auto* meta = kernels(c10::DispatchKey::Meta);
   static auto* autograd = kernels(c10::DispatchKey::Autograd);

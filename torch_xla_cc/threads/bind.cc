@@ -127,6 +127,7 @@ void Open(py::function before_read) {
   // Let go by a thread that may not hold the interpreter lock.
   const std::shared_ptr<py::function> function(new py::function(std::move(before_read)),
                                                [](py::function* dropped) {
+                                                 if (!Py_IsInitialized()) return;
                                                  const py::gil_scoped_acquire locked;
                                                  delete dropped;
                                                });
@@ -143,7 +144,7 @@ void Open(py::function before_read) {
 void BindThreads(py::module_& m) {
   using namespace py::literals;
   SetIssueHook([](int64_t rank, const PlanPtr& plan, const Site& site) {
-    IssueOrThrow(rank, {{plan, &plan->lowered}, site});
+    IssueOrThrow(rank, {plan->shared, site});
   });
   py::class_<World, std::shared_ptr<World>>(m, "World")
       .def(py::init(&BeginWorld), "size"_a, "timeout_s"_a)

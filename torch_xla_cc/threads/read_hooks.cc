@@ -27,7 +27,7 @@ struct Hooks {
 struct InPlace {
   std::mutex mutex;
   std::shared_ptr<const Hooks> hooks;
-  std::unique_ptr<torch::Library> kernels;
+  std::unique_ptr<torch::Library> kernels;  // who opens and closes takes turns
 };
 InPlace& TheInPlace() {
   static auto* in_place = new InPlace;  // never destroyed: threads may outlive main
@@ -74,7 +74,7 @@ void Kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
   const auto arguments = torch::jit::last(*stack, op.schema().arguments().size());
   const int64_t rank = ReadsFrom(op.operator_name().name, arguments);
   if (!own) {  // taken out since the call was dispatched: torch_xla's kernel is back
-    op.callBoxed(stack);
+    op.redispatchBoxed(keys, stack);
     return;
   }
   if (rank >= 0) {
@@ -102,7 +102,7 @@ void OpenReadHooks(std::function<void(int64_t)> before_read) {
   }
   {
     const std::lock_guard<std::mutex> lock(TheInPlace().mutex);
-    TheInPlace().hooks = std::move(opened);
+    TheInPlace().hooks = std::move(opened);  // there are none: they were taken out above
   }
   const SilentRegistration silent;
   for (const char* name : kReaders) {
@@ -112,9 +112,10 @@ void OpenReadHooks(std::function<void(int64_t)> before_read) {
 }
 
 void CloseReadHooks() {
-  TheInPlace().kernels.reset();  // first: while they stand, a call looks up the originals
+  TheInPlace().kernels.reset();          // first: while they stand, a call looks up the originals
+  std::shared_ptr<const Hooks> dropped;  // without the lock: it may let go of Python's function
   const std::lock_guard<std::mutex> lock(TheInPlace().mutex);
-  TheInPlace().hooks.reset();
+  dropped.swap(TheInPlace().hooks);
 }
 
 }  // namespace xla_cc

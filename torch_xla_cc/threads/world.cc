@@ -63,16 +63,17 @@ void World::Enter() {
 }
 
 void World::End() {
-  std::map<MeetingKey, std::weak_ptr<Meeting>> meetings;
   {
     const std::lock_guard<std::mutex> lock(monitor_.mutex);
     ended_ = true;
     failure_ = {};
-    meetings.swap(meetings_);
     monitor_.changed.notify_all();
   }
-  for (const auto& [key, meeting] : meetings) {
-    if (const auto open = meeting.lock()) open->Stop("the launch has ended");
+  for (const auto& meeting : Meetings()) meeting->Stop("the launch has ended");
+  decltype(meetings_) dropped;  // without the lock
+  {
+    const std::lock_guard<std::mutex> lock(monitor_.mutex);
+    dropped.swap(meetings_);
   }
   const std::lock_guard<std::mutex> lock(TheRunning().mutex);
   if (TheRunning().world.lock().get() == this) TheRunning().world.reset();
@@ -213,17 +214,23 @@ void World::Fail(int64_t rank, const std::string& message) {
 }
 
 void World::Abort(const std::string& message) {
-  std::vector<std::shared_ptr<Meeting>> meetings;
   {
     const std::lock_guard<std::mutex> lock(monitor_.mutex);
     if (!failure_) failure_ = Because(message);
     final_ = true;
+    stopped_ = message;
     monitor_.changed.notify_all();
-    for (const auto& [key, meeting] : meetings_) {
-      if (auto open = meeting.lock()) meetings.push_back(std::move(open));
-    }
   }
-  for (const auto& meeting : meetings) meeting->Stop(message);
+  for (const auto& meeting : Meetings()) meeting->Stop(message);
+}
+
+std::vector<std::shared_ptr<Meeting>> World::Meetings() {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  std::vector<std::shared_ptr<Meeting>> meetings;
+  for (const auto& [key, joint] : meetings_) {
+    if (auto open = joint.meeting.lock()) meetings.push_back(std::move(open));
+  }
+  return meetings;
 }
 
 Failure World::TakeFailure(int64_t rank) {
@@ -289,11 +296,21 @@ void World::Release(const std::vector<int64_t>& ranks, int64_t caller) {
 }
 
 std::shared_ptr<Meeting> World::Join(const RankGroup& group) {
-  const std::lock_guard<std::mutex> lock(monitor_.mutex);
-  const int time = joined_[{group.name, group.own()}]++;
-  std::weak_ptr<Meeting>& entry = meetings_[{group.name, group.members, time}];
-  std::shared_ptr<Meeting> meeting = entry.lock();
-  if (!meeting) entry = meeting = std::make_shared<Meeting>(shared_from_this());
+  Lock lock(monitor_.mutex);
+  if (ended_) {
+    lock.unlock();
+    Outside().Throw();
+  }
+  const Members members{group.name, group.members};
+  const int time = joined_[{members, group.own()}]++;
+  Joint& joint = meetings_[{members, time}];
+  if (joint.joined == 0) {
+    joint.kept = std::make_shared<Meeting>(shared_from_this());
+    joint.meeting = joint.kept;
+  }
+  std::shared_ptr<Meeting> meeting = joint.kept;
+  if (++joint.joined >= group.members.size()) joint.kept.reset();
+  if (!stopped_.empty()) meeting->Stop(stopped_);
   return meeting;
 }
 

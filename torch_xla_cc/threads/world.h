@@ -12,7 +12,7 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "torch_xla_cc/distributed/groupcall/rank_group.h"
@@ -24,12 +24,13 @@ namespace xla_cc {
 class Meeting;
 
 // Held by its launch, which ends it; and by whoever is in a call of it. Once it has ended, whatever
-// a rank that was too late asks of it fails, and nothing of it is in the next one.
+// a thread that has entered it asks fails, and nothing of it is in the next one. Threads that have
+// entered none are taken for ones of the world that runs: autograd's, and helpers of a rank.
 class World : public std::enable_shared_from_this<World> {
  public:
   static constexpr std::chrono::milliseconds kNoLimit = std::chrono::milliseconds::max();
 
-  // A new one, of ranks that run. There is one at a time in a process.
+  // A new one, of ranks that run. Of several, the last begun is the one that runs.
   static std::shared_ptr<World> Begin(int64_t size, std::chrono::milliseconds timeout);
   // That of this thread, if it has entered one, even if that has ended: a rank's thread that
   // outlives its launch is in no other. Else the one that runs, or none.
@@ -72,8 +73,9 @@ class World : public std::enable_shared_from_this<World> {
   // The failure that this rank has not been told yet, if there is one.
   Failure TakeFailure(int64_t rank);
 
-  // Where the ranks of a group meet beside the graph: one for all of them, as long as any has it. A
-  // rank that joins again a group of that name and those members joins the next, and so do the
+  // Where the ranks of a group meet beside the graph: one for all of them. It is kept until all
+  // have joined, for those who come when others have left, and then by those who have it. A rank
+  // that joins a group of that name and those members once more joins the next, and so do the
   // others.
   std::shared_ptr<Meeting> Join(const RankGroup& group);
 
@@ -87,7 +89,14 @@ class World : public std::enable_shared_from_this<World> {
     Graph graph;                   // while waiting
     std::shared_ptr<Batch> batch;  // the last one
   };
-  using MeetingKey = std::tuple<std::string, std::vector<int64_t>, int>;  // the last: which time
+  using Members = std::pair<std::string, std::vector<int64_t>>;  // name and ranks of a group
+  struct Joint {
+    std::shared_ptr<Meeting> kept;  // until all have joined
+    std::weak_ptr<Meeting> meeting;
+    size_t joined = 0;
+  };
+
+  std::vector<std::shared_ptr<Meeting>> Meetings();
 
   // All of these with the monitor held.
   bool Runs(int64_t rank) const;  // whether there is such a rank
@@ -104,8 +113,9 @@ class World : public std::enable_shared_from_this<World> {
   Failure failure_;
   bool final_ = false;  // no rank goes on after failure_
   GraphRunner runner_;
-  std::map<MeetingKey, std::weak_ptr<Meeting>> meetings_;
-  std::map<std::pair<std::string, int64_t>, int> joined_;  // by group and rank: how often
+  std::string stopped_;                                // why no rank goes on, if none does
+  std::map<std::pair<Members, int>, Joint> meetings_;  // by which time
+  std::map<std::pair<Members, int64_t>, int> joined_;  // by rank: how often
 };
 
 }  // namespace xla_cc

@@ -26,9 +26,12 @@ def _words(where: Any, name: str = "") -> str:  # noqa: ANN401 (anything that ha
 
 def _raw(where: Any, name: str) -> Any:  # noqa: ANN401
     """The attribute as it stands there, a classmethod as such; _MISSING if it is inherited."""
-    if inspect.isclass(where):
-        return vars(where).get(name, _MISSING)
-    return getattr(where, name, _MISSING)
+    of_type = inspect.getattr_static(type(where), name, None)
+    if inspect.ismodule(where) or (
+        not inspect.isclass(where) and inspect.isdatadescriptor(of_type)
+    ):
+        return getattr(where, name, _MISSING)
+    return vars(where).get(name, _MISSING)
 
 
 def _is(now: Any, ours: Any) -> bool:  # noqa: ANN401
@@ -198,7 +201,10 @@ class Patches:
     def _begin(self, *args: Any, **options: Any) -> None:  # noqa: ANN401
         if self._undo is not None:
             if self._once:
-                raise RuntimeError(f"{self._owner} is installed already: uninstall() it first")
+                raise RuntimeError(
+                    f"{self._owner} is installed already: uninstall() it first, or the "
+                    "adapter that has installed it"
+                )
             return
         versions.warn_of_others(self._owner, self._packages)
         with contextlib.ExitStack() as stack:  # which undoes what an error cuts short

@@ -226,9 +226,16 @@ def launch(
 
 def timeout_of(given: float | None) -> float:
     """How long ranks wait for each other."""
-    if given is not None:
-        return given
-    return float(os.environ.get("TORCH_XLA_CC_TIMEOUT_S", _DEFAULT_TIMEOUT_S))
+    name = "timeout_s"
+    if given is None:
+        name = "TORCH_XLA_CC_TIMEOUT_S"
+        given = float(os.environ.get(name, _DEFAULT_TIMEOUT_S))
+    if not given > 0:
+        raise ValueError(
+            f"launch: {name} = {given}, but it must be a number of seconds above 0. math.inf waits "
+            "for as long as it takes"
+        )
+    return given
 
 
 def _launch_threads(

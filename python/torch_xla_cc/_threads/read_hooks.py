@@ -44,6 +44,7 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
+# As they were when the hooks were put in place. Kept when they go: a thread may still be in one.
 _originals: dict[str, Callable[..., Any]] = {}
 _ranks_meet = False  # a launch runs; else the hooks are there for `running` alone, if at all
 # What torch.compile has captured, by its hash. Kept for good, as what it has compiled is.
@@ -240,7 +241,6 @@ def _make(changes: Changes) -> None:
     replacements["_clear_pending_irs"] = _clear_pending_irs
     replacements["_xla_warm_up_cache"] = _warm_up_cache
     replacements["_run_cached_graph"] = _run_cached_graph
-    changes.after(_originals.clear)
     for name in replacements:
         _originals[name] = getattr(XLAC, name)
     for name, function in replacements.items():

@@ -26,9 +26,7 @@ std::vector<Said> GraphTransport::Told(const CallPtr& call) const {
   }
   std::vector<Said> said;
   const auto met = Unlocked([&] { return meeting_->Meet(group(), call); });
-  for (const CallPtr& its : met) {
-    said.push_back({its->what, its->sent, its->received, its->ends, ""});
-  }
+  for (const CallPtr& its : met) said.push_back(SaidWithoutSite(*its));
   return said;
 }
 
