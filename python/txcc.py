@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import types
+from pathlib import Path
 
 
 def main() -> None:
@@ -29,11 +29,9 @@ def _pass_over_torch() -> None:
 
     What reads files of HLO needs neither torch nor the extension module.
     """
-    found = importlib.util.find_spec("torch_xla_cc")
-    if found is not None and found.submodule_search_locations:
-        package = types.ModuleType("torch_xla_cc")
-        package.__path__ = list(found.submodule_search_locations)
-        sys.modules["torch_xla_cc"] = package
+    package = types.ModuleType("torch_xla_cc")
+    package.__path__ = [str(Path(__file__).with_name("torch_xla_cc"))]  # it lies beside this file
+    sys.modules["torch_xla_cc"] = package
 
 
 if __name__ == "__main__":
