@@ -11,7 +11,7 @@ HUNT ?= 20
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup packages packages-build packages-check build demo check test hunt bench golden support \
+.PHONY: help setup packages packages-build packages-check build demo check test hunt stress bench golden support \
   losses clean lint lint-cpp lint-python lint-shell format
 
 override VENV := $(abspath $(VENV))
@@ -72,6 +72,9 @@ test: packages-check build ## Set up, build, and run the tests of C++ and of Pyt
 
 hunt: build ## Look for faults at random, for hours: HUNT=20 times as much as the tests do
 	TORCH_XLA_CC_HUNT=$(HUNT) TORCH_XLA_CC_SEED=$$(date +%s) $(RUN) $(PYTEST) -m hunt --timeout 0
+
+stress: build ## Run the tests of threads and processes 20 times, with other work on the machine
+	$(RUN) tools/stress.py
 
 lint: lint-cpp lint-python lint-shell ## Check formatting, style and types; change nothing
 

@@ -1,7 +1,8 @@
 """What all tests share: their order, their layers, and the end of the ranks' processes.
 
-  quick  `make check`, for every save: what needs no ranks, or those of one world size
-  hunt   `make hunt`, by hand: random tests, which then do many times as much; see effort.py
+  quick       `make check`, for every save: what needs no ranks, or those of one world size
+  hunt        `make hunt`, by hand: random tests, which then do many times as much; see effort.py
+  concurrent  `make stress`, by hand: where threads and processes may come in any order, many times
 
 `make test` runs all tests.
 """
@@ -26,6 +27,11 @@ _HUNT = {
     *("test_fallbacks", "test_hlo_fuzz", "test_properties", "test_random_programs", "test_soak"),
     *("test_torch_suite", "test_uneven"),
 }
+_CONCURRENT = {
+    *("test_batches", "test_buffers", "test_calls", "test_channels", "test_compiled"),
+    *("test_disagree", "test_events", "test_faults", "test_graphs", "test_groups"),
+    *("test_late_ranks", "test_launch", "test_ordering", "test_soak", "test_worlds"),
+}
 
 
 def pytest_report_header() -> str:
@@ -42,6 +48,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("quick")
         if name in _HUNT:
             item.add_marker("hunt")
+            if effort.TIMES > 1:  # as long as it takes
+                item.add_marker(pytest.mark.timeout(0), append=False)
+        if name in _CONCURRENT:
+            item.add_marker("concurrent")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -176,6 +176,12 @@ MUTATIONS = [
         ("tests/python/test_launch.py",),
     ),
     Mutation(
+        "who waits for a graph is not told",
+        "if (world_) world_->Disagree(group.own(), coming, failure);",
+        "(void)coming;",
+        ("//tests/threads:meeting_test",),
+    ),
+    Mutation(
         "what is pending is read without a lock",
         "const std::lock_guard<std::mutex> lock(monitor_.mutex);\n"
         "  return Runs(rank) && !ranks_[rank].pending.empty();",

@@ -1,7 +1,7 @@
 // The extension module torch_xla_cc._C: what each folder binds, in one place.
+#include "torch_xla_cc/call_site.h"
 #include "torch_xla_cc/distributed/bind.h"
 #include "torch_xla_cc/graph/bind.h"
-#include "torch_xla_cc/graph/call_site.h"
 #include "torch_xla_cc/graph/records.h"
 #include "torch_xla_cc/graph/tokens.h"
 #include "torch_xla_cc/graph/torch_ops.h"

@@ -16,7 +16,7 @@ struct Site {
 };
 
 // "train.py:12". Takes the interpreter lock, which no one may wait for who holds a lock of ours.
-// Defined by graph/call_site.cc; tests without Python have their own.
+// Defined by call_site.cc; tests without Python have their own.
 std::string Text(const Site& site);
 
 }  // namespace xla_cc

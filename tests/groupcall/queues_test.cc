@@ -6,10 +6,10 @@
 #include <thread>
 #include <vector>
 
-#include "torch_xla_cc/distributed/groupcall/flight_recorder.h"
-#include "torch_xla_cc/distributed/groupcall/health.h"
-#include "torch_xla_cc/distributed/groupcall/job_queue.h"
 #include "torch_xla_cc/errors.h"
+#include "torch_xla_cc/groupcall/flight_recorder.h"
+#include "torch_xla_cc/groupcall/health.h"
+#include "torch_xla_cc/groupcall/job_queue.h"
 
 namespace xla_cc {
 namespace {

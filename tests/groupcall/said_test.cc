@@ -1,8 +1,8 @@
-#include "torch_xla_cc/distributed/groupcall/said.h"
+#include "torch_xla_cc/groupcall/said.h"
 
 #include <gtest/gtest.h>
 
-#include "torch_xla_cc/distributed/groupcall/transfers.h"
+#include "torch_xla_cc/groupcall/transfers.h"
 
 namespace xla_cc {
 namespace {

@@ -6,6 +6,7 @@ docs/guide.md lists. `<!-- prints -->` and a fenced text after a program say wha
 stands for anything.
 """
 
+import fnmatch
 import os
 import re
 from pathlib import Path
@@ -55,6 +56,31 @@ def test_labels_are_those_of_the_sources():
     assert set(tables) == refused
     assert named <= refused
     assert set(LABEL.findall(SPEC)) == refused
+
+
+def test_files_that_documents_name_exist():
+    """By their last parts: `graph/attach.cc`. Of torch and torch_xla from the package's name on."""
+    ours = [path.relative_to(ROOT).as_posix() for path in (*SOURCES, *ROOT.glob("*"))]
+    for folder in ("lowering", "python", "docs", "tests", "tools", "benchmarks", "examples"):
+        ours += [path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*.*")]
+    others = [Path(module.__file__).parents[1] for module in (torch, torch_xla)]
+
+    def exists(name: str) -> bool:
+        if name.startswith(("torch/", "torch_xla/")):
+            return any((folder / name).exists() for folder in others)
+        pattern = "*/" + re.sub(r"<\w+>", "*", name)
+        return any(fnmatch.fnmatch("/" + path, pattern) for path in ours)
+
+    named = [
+        (document.name, name)
+        for document in DOCUMENTS
+        if document.name != "CHANGELOG.md"  # which tells of what was
+        for name in re.findall(
+            r"`([\w./*<>-]+\.(?:cc|h|py|pyi|def|inc|md|json|toml|bzl|map))`", document.read_text()
+        )
+    ]
+    assert len(named) > 50
+    assert [(document, name) for document, name in named if not exists(name)] == []
 
 
 def test_every_op_has_a_section():

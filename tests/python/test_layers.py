@@ -30,11 +30,11 @@ FLOORS = {
             *(f"torch_xla_cc/{name}.h" for name in ("errors", "site", "gil", "registration")),
             *(
                 f"torch_xla_cc/{name}{s}"
-                for name in ("dtypes", "python_side")
+                for name in ("call_site", "dtypes", "python_side")
                 for s in (".h", ".cc")
             ),
         ),
-        ("torch_xla_cc/distributed/groupcall",),
+        ("torch_xla_cc/groupcall",),
         ("torch_xla_cc/graph",),
         ("torch_xla_cc/threads",),
         tuple(

@@ -3,10 +3,10 @@
 #include <ATen/ATen.h>
 #include <c10/util/ScopeExit.h>
 
+#include "torch_xla_cc/call_site.h"
 #include "torch_xla_cc/distributed/buffers.h"
 #include "torch_xla_cc/distributed/call_mode.h"
 #include "torch_xla_cc/distributed/call_text.h"
-#include "torch_xla_cc/distributed/groupcall/flight_recorder.h"
 #include "torch_xla_cc/distributed/profiler_events.h"
 #include "torch_xla_cc/distributed/reductions.h"
 #include "torch_xla_cc/distributed/verify.h"
@@ -15,8 +15,8 @@
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/gil.h"
 #include "torch_xla_cc/graph/attach.h"
-#include "torch_xla_cc/graph/call_site.h"
 #include "torch_xla_cc/graph/target.h"
+#include "torch_xla_cc/groupcall/flight_recorder.h"
 
 namespace xla_cc {
 namespace {

@@ -3,10 +3,10 @@
 #include "torch_xla_cc/distributed/backend.h"
 #include "torch_xla_cc/distributed/call_mode.h"
 #include "torch_xla_cc/distributed/graph/graph_transport.h"
-#include "torch_xla_cc/distributed/groupcall/flight_recorder.h"
 #include "torch_xla_cc/distributed/host/host_transport.h"
 #include "torch_xla_cc/distributed/kernels/kernels.h"
 #include "torch_xla_cc/errors.h"
+#include "torch_xla_cc/groupcall/flight_recorder.h"
 #include "torch_xla_cc/threads/meeting.h"
 #include "torch_xla_cc/threads/world.h"
 

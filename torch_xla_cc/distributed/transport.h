@@ -11,9 +11,9 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
-#include "torch_xla_cc/distributed/groupcall/group_call.h"
-#include "torch_xla_cc/distributed/groupcall/health.h"
 #include "torch_xla_cc/distributed/tensors.h"
+#include "torch_xla_cc/groupcall/group_call.h"
+#include "torch_xla_cc/groupcall/health.h"
 
 namespace xla_cc {
 

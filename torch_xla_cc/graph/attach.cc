@@ -4,9 +4,9 @@
 #include <torch/torch.h>
 
 #include "lowering/errors.h"
+#include "torch_xla_cc/call_site.h"
 #include "torch_xla_cc/dtypes.h"
 #include "torch_xla_cc/errors.h"
-#include "torch_xla_cc/graph/call_site.h"
 #include "torch_xla_cc/graph/fallback_policy.h"
 #include "torch_xla_cc/graph/planning.h"
 #include "torch_xla_cc/graph/records.h"

@@ -1,6 +1,6 @@
+#include "torch_xla_cc/call_site.h"
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/graph/bind.h"
-#include "torch_xla_cc/graph/call_site.h"
 #include "torch_xla_cc/graph/planning.h"
 #include "torch_xla_cc/graph/records.h"
 #include "torch_xla_cc/graph/target.h"

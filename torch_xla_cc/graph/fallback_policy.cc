@@ -4,8 +4,8 @@
 #include <set>
 #include <tuple>
 
+#include "torch_xla_cc/call_site.h"
 #include "torch_xla_cc/errors.h"
-#include "torch_xla_cc/graph/call_site.h"
 #include "torch_xla_cc/python_side.h"
 
 namespace xla_cc {
@@ -51,7 +51,7 @@ using Reason = std::tuple<std::string, std::string, std::string>;  // op, device
 
 // What the policy has for a call that costs more than it should.
 template <class Describe>
-void Judge(const Reason& reason, const Describe& describe, const Site& site) {
+void ApplyPolicy(const Reason& reason, const Describe& describe, const Site& site) {
   const Policy policy = GetPolicy();
   if (policy == Policy::kAllow) return;
   if (policy == Policy::kError) {
@@ -106,7 +106,8 @@ void OnFallback(const Plan& plan, const std::vector<hlo::Shape>& operands, const
   const bool costs_more = lowered.cost.wire_bytes > lowered.native_cost.wire_bytes ||
                           lowered.cost.memory_bytes > lowered.native_cost.memory_bytes;
   if (costs_more) {
-    Judge({op, plan.target.device, lowered.why}, [&] { return Describe(plan, operands); }, site);
+    ApplyPolicy(
+        {op, plan.target.device, lowered.why}, [&] { return Describe(plan, operands); }, site);
   }
   Count(op);
 }
@@ -114,7 +115,7 @@ void OnFallback(const Plan& plan, const std::vector<hlo::Shape>& operands, const
 void OnHost(const std::string& call, const std::string& why, const Site& site) {
   const std::string op = call.substr(0, call.find('('));
   const auto describe = [&] { return call + " goes through the memory of the host: " + why; };
-  Judge({op, "", why}, describe, site);  // a process has one kind of devices
+  ApplyPolicy({op, "", why}, describe, site);  // a process has one kind of devices
   Count(op);
 }
 

@@ -1,7 +1,7 @@
 #include "torch_xla_cc/graph/host_copies.h"
 
+#include "torch_xla_cc/call_site.h"
 #include "torch_xla_cc/dtypes.h"
-#include "torch_xla_cc/graph/call_site.h"
 #include "torch_xla_cc/graph/fallback_policy.h"
 #include "torch_xla_cc/graph/records.h"
 #include "torch_xla_cc/graph/target.h"

@@ -4,8 +4,8 @@
 
 #include <atomic>
 
+#include "torch_xla_cc/call_site.h"
 #include "torch_xla_cc/errors.h"
-#include "torch_xla_cc/graph/call_site.h"
 #include "torch_xla_cc/graph/target.h"
 
 namespace xla_cc {

@@ -6,12 +6,12 @@
 #include <stdexcept>
 #include <vector>
 
-#include "torch_xla_cc/distributed/groupcall/flight_recorder.h"
+#include "torch_xla_cc/call_site.h"
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/graph/attach.h"
-#include "torch_xla_cc/graph/call_site.h"
 #include "torch_xla_cc/graph/target.h"
 #include "torch_xla_cc/graph/tokens.h"
+#include "torch_xla_cc/groupcall/flight_recorder.h"
 #include "torch_xla_cc/threads/read_hooks.h"
 #include "torch_xla_cc/threads/world.h"
 

@@ -18,7 +18,7 @@ std::vector<int64_t> GroupOf(const IssuedCall& issued, int64_t rank, size_t worl
 }
 
 // The usual step: nothing to look at one by one.
-bool AllAlike(const RankStates& ranks) {
+bool NothingDiffers(const RankStates& ranks) {
   const auto same = [](const IssuedCall& a, const IssuedCall& b) { return a.lowered == b.lowered; };
   const auto& first = ranks[0]->pending;
   return std::all_of(ranks.begin(), ranks.end(), [&](const RankState* rank) {
@@ -187,7 +187,7 @@ Failure Deadlock(const RankStates& ranks, const Waiting& ready) {
 
 Verdict Judge(const RankStates& ranks) {
   Verdict verdict;
-  if (AllAlike(ranks)) {
+  if (NothingDiffers(ranks)) {
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
       verdict.ranks.push_back(static_cast<int64_t>(rank));
     }

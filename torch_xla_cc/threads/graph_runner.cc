@@ -37,9 +37,9 @@ bool GraphRunner::MayCompile(const std::map<int64_t, Graph>& graphs, bool all_co
   return known_.insert(std::move(key)).second;
 }
 
-std::shared_ptr<Batch> GraphRunner::Gather(const std::map<int64_t, Graph>& graphs, int64_t caller,
-                                           bool all_come) {
-  const auto batch = std::make_shared<Batch>();
+std::shared_ptr<GraphBatch> GraphRunner::Gather(const std::map<int64_t, Graph>& graphs,
+                                                int64_t caller, bool all_come) {
+  const auto batch = std::make_shared<GraphBatch>();
   batch->gated = MayCompile(graphs, all_come);
   batch->to_compile = batch->to_hand_over = graphs.size();
   std::map<std::string, int64_t> leaders;  // by program
@@ -62,7 +62,7 @@ void GraphRunner::RunAlone(int64_t rank, const HandOver& graph) {
   if (!error.empty()) fail_(rank, CouldNotRun(rank, error));
 }
 
-void GraphRunner::RunLed(int64_t leader, Batch& batch) {
+void GraphRunner::RunLed(int64_t leader, GraphBatch& batch) {
   std::unique_lock<std::mutex> one_at_a_time(compiling_, std::defer_lock);
   if (batch.programs == 1) one_at_a_time.lock();
   const bool done = batch.gated ? RunAtGate(leader, batch) : RunAtOnce(leader, batch);
@@ -82,7 +82,7 @@ void GraphRunner::RunLed(int64_t leader, Batch& batch) {
   if (batch.to_hand_over == 0) monitor_.changed.notify_all();
 }
 
-bool GraphRunner::RunAtOnce(int64_t leader, Batch& batch) {
+bool GraphRunner::RunAtOnce(int64_t leader, GraphBatch& batch) {
   bool first = true;
   for (const auto& [rank, graph] : batch.graphs) {
     if (batch.leaders.at(rank) != leader) continue;
@@ -94,7 +94,7 @@ bool GraphRunner::RunAtOnce(int64_t leader, Batch& batch) {
   return true;
 }
 
-bool GraphRunner::RunAtGate(int64_t leader, Batch& batch) {
+bool GraphRunner::RunAtGate(int64_t leader, GraphBatch& batch) {
   std::map<int64_t, CompileGate> gates;
   std::map<int64_t, std::string> errors;
   size_t own = 0;

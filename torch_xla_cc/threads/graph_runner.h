@@ -40,7 +40,7 @@ struct Graph {
 // others are found, and nobody wakes for it. Ranks with different programs hand them over, and so
 // compile them, at the same time. Where any of them may have to be compiled, no program starts
 // before all are (compile_gate.h).
-struct Batch {
+struct GraphBatch {
   std::map<int64_t, const HandOver*> graphs;  // by rank
   std::map<int64_t, int64_t> leaders;         // by rank: who hands over its graph
   size_t programs = 0;                        // different ones
@@ -60,17 +60,17 @@ class GraphRunner {
 
   // With the monitor held. `caller` leads if it is one of the ranks, as it need not be woken;
   // `all_come` says that no other rank is on its way.
-  std::shared_ptr<Batch> Gather(const std::map<int64_t, Graph>& graphs, int64_t caller,
-                                bool all_come);
+  std::shared_ptr<GraphBatch> Gather(const std::map<int64_t, Graph>& graphs, int64_t caller,
+                                     bool all_come);
   // These without it. A graph that meets no other:
   void RunAlone(int64_t rank, const HandOver& graph);
-  void RunLed(int64_t leader, Batch& batch);
+  void RunLed(int64_t leader, GraphBatch& batch);
 
  private:
   bool MayCompile(const std::map<int64_t, Graph>& graphs, bool all_come);
   // Whether the graphs of the batch that the leader hands over were.
-  bool RunAtOnce(int64_t leader, Batch& batch);
-  bool RunAtGate(int64_t leader, Batch& batch);
+  bool RunAtOnce(int64_t leader, GraphBatch& batch);
+  bool RunAtGate(int64_t leader, GraphBatch& batch);
 
   Monitor& monitor_;
   const Fail fail_;

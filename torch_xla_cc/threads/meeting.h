@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "torch_xla_cc/distributed/groupcall/group_call.h"
+#include "torch_xla_cc/groupcall/group_call.h"
 #include "torch_xla_cc/threads/failure.h"
 
 namespace xla_cc {

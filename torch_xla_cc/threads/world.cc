@@ -135,7 +135,7 @@ Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
   changed.wait(lock, [&] { return failed() || !self.batch || self.batch->to_hand_over == 0; });
   if (ended_) return Stopped();
   if (Failure failure = TakeFailureLocked(rank)) return failure;
-  std::shared_ptr<Batch> batch;
+  std::shared_ptr<GraphBatch> batch;
   if (!self.pending.empty()) {
     self.waiting = true;
     self.waits_at = site;

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "torch_xla_cc/distributed/groupcall/rank_group.h"
+#include "torch_xla_cc/groupcall/rank_group.h"
 #include "torch_xla_cc/threads/comparison.h"
 #include "torch_xla_cc/threads/graph_runner.h"
 
@@ -86,8 +86,8 @@ class World : public std::enable_shared_from_this<World> {
     uint64_t released = 0;
     int64_t losses = 0;
     std::chrono::milliseconds limit = kNoLimit;
-    Graph graph;                   // while waiting
-    std::shared_ptr<Batch> batch;  // the last one
+    Graph graph;                        // while waiting
+    std::shared_ptr<GraphBatch> batch;  // the last one
   };
   using Members = std::pair<std::string, std::vector<int64_t>>;  // name and ranks of a group
   struct Joint {

@@ -13,6 +13,7 @@ from typing import Any
 import torch_xla
 from torch_xla.distributed import xla_multiprocessing
 
+from .._runtime.patches import changes
 from .._threads.worlds import this_rank
 from ..adapters._torch_xla import installed
 from .capture import Capture, Captured, StepError
@@ -116,19 +117,11 @@ def _launches(
 
     # The package itself, which is above this folder: scripts call its `launch`.
     package = sys.modules[__package__.partition(".")[0]]
-    replaced = [
-        (package, "launch", ours),
-        (torch_xla, "launch", theirs),
-        (xla_multiprocessing, "spawn", ours),
-    ]
-    before = [(module, name, getattr(module, name)) for module, name, _ in replaced]
-    try:
-        for module, name, function in replaced:
-            setattr(module, name, function)
+    with changes("torch_xla_cc.inspect") as made:
+        made.put(package, "launch", ours)
+        made.put(torch_xla, "launch", theirs)
+        made.put(xla_multiprocessing, "spawn", ours)
         yield
-    finally:
-        for module, name, function in before:
-            setattr(module, name, function)
 
 
 class _Environment(os._Environ):  # type: ignore[type-arg]

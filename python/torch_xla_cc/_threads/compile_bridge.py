@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc._runtime.private import XLAC, bridge
 from torch_xla_cc._threads import read_hooks
 from torch_xla_cc._threads.worlds import this_rank
@@ -41,6 +42,14 @@ class _Returns(bridge.SpecialReturnHandler):  # type: ignore[misc]
         outputs[:] = [x for x in outputs if id(x) not in given]
 
 
+def _replace(made: Changes) -> None:
+    made.put(bridge, "SpecialReturnHandler", _Returns)
+
+
+# By the first graph that has collectives of ours, for good: what it captured has no end.
+_OURS = Patches("torch_xla_cc._threads.compile_bridge", _replace)
+
+
 def state() -> int:
     """Where the bridge is on this thread, by what calls this."""
     found = AWAY
@@ -52,7 +61,7 @@ def state() -> int:
             found = LOOKS
         frame = frame.f_back  # type: ignore[assignment]
     if found != AWAY:
-        bridge.SpecialReturnHandler = _Returns  # it is made when a graph has been captured
+        _OURS.install()  # it is made when a graph has been captured
     return found
 
 

@@ -8,12 +8,12 @@
 #include "torch_xla_cc/distributed/graph/graph_transport.h"
 #include "torch_xla_cc/distributed/graph/rows.h"
 #include "torch_xla_cc/distributed/graph/run_pending.h"
-#include "torch_xla_cc/distributed/groupcall/transfers.h"
 #include "torch_xla_cc/distributed/work.h"
 #include "torch_xla_cc/distributed/write_into.h"
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/gil.h"
 #include "torch_xla_cc/graph/target.h"
+#include "torch_xla_cc/groupcall/transfers.h"
 #include "torch_xla_cc/threads/meeting.h"
 
 namespace xla_cc {

@@ -1,7 +1,7 @@
 // What a rank has in its graph, run or thrown away for a call of torch.distributed.
 #pragma once
 
-#include "torch_xla_cc/distributed/groupcall/group_call.h"
+#include "torch_xla_cc/groupcall/group_call.h"
 
 namespace xla_cc {
 

@@ -6,7 +6,7 @@
 #include <functional>
 #include <mutex>
 
-#include "torch_xla_cc/distributed/groupcall/group_call.h"
+#include "torch_xla_cc/groupcall/group_call.h"
 
 namespace xla_cc {
 

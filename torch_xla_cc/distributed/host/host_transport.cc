@@ -52,7 +52,7 @@ Tensors BytesOfEach(const Tensors& xs) {
 }
 
 // Of parts one behind the other, the one for each tensor.
-void WriteParts(const Tensors& outputs, const at::Tensor& bytes) {
+void WriteEach(const Tensors& outputs, const at::Tensor& bytes) {
   int64_t start = 0;
   for (const at::Tensor& output : outputs) {
     const int64_t size = BytesOf(output);
@@ -85,11 +85,11 @@ void HostTransport::Announce(const CallPtr&) {}  // in the queue, before the cal
 c10::intrusive_ptr<HostWork> HostTransport::Run(const CallPtr& call, std::vector<Step> parts,
                                                 Tensors outputs) {
   ThroughHost(*call, why_);
-  return Meet(call, std::move(parts), std::move(outputs));
+  return Enqueue(call, std::move(parts), std::move(outputs));
 }
 
-c10::intrusive_ptr<HostWork> HostTransport::Meet(const CallPtr& call, std::vector<Step> parts,
-                                                 Tensors outputs) {
+c10::intrusive_ptr<HostWork> HostTransport::Enqueue(const CallPtr& call, std::vector<Step> parts,
+                                                    Tensors outputs) {
   Said said;
   {
     const py::gil_scoped_acquire locked;
@@ -317,7 +317,7 @@ WorkPtr HostTransport::AllToAll(const CallPtr& call, const Tensors& outputs,
                       sizes = BytesOf(outputs), received] {
     return ExchangeBytes(call->timeout, joined, sent, sizes, received.get());
   };
-  return Run(call, {{start, [outputs, received] { WriteParts(outputs, *received); }}}, outputs);
+  return Run(call, {{start, [outputs, received] { WriteEach(outputs, *received); }}}, outputs);
 }
 
 WorkPtr HostTransport::AllToAllSingle(const CallPtr& call, const at::Tensor& output,
@@ -364,10 +364,10 @@ PointToPoint HostTransport::Ends(const CallPtr& call, int peer, int tag) {
 }
 
 // All have come when the call has been compared.
-WorkPtr HostTransport::Barrier(const CallPtr& call) { return Meet(call, {}, {}); }
+WorkPtr HostTransport::Barrier(const CallPtr& call) { return Enqueue(call, {}, {}); }
 
 std::vector<Said> HostTransport::Compare(const CallPtr& call) {
-  const auto work = Meet(call, {}, {});
+  const auto work = Enqueue(call, {}, {});
   work->wait(kNoTimeout);
   return work->said_by_all();
 }

@@ -6,10 +6,10 @@
 #include <map>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "torch_xla_cc/distributed/groupcall/job_queue.h"
 #include "torch_xla_cc/distributed/host/host_p2p.h"
 #include "torch_xla_cc/distributed/host/host_work.h"
 #include "torch_xla_cc/distributed/transport.h"
+#include "torch_xla_cc/groupcall/job_queue.h"
 
 namespace xla_cc {
 
@@ -52,7 +52,8 @@ class HostTransport final : public Transport {
 
   c10::intrusive_ptr<HostWork> Run(const CallPtr& call, std::vector<Step> parts, Tensors outputs);
   // The same for what moves no tensors here.
-  c10::intrusive_ptr<HostWork> Meet(const CallPtr& call, std::vector<Step> parts, Tensors outputs);
+  c10::intrusive_ptr<HostWork> Enqueue(const CallPtr& call, std::vector<Step> parts,
+                                       Tensors outputs);
   PointToPoint Ends(const CallPtr& call, int peer, int tag);
   // One that gives `x` the reduction, if `write`.
   Step Reduction(const CallPtr& call, const at::Tensor& x, const c10d::ReduceOp& op, bool write);

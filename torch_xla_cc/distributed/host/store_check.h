@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "torch_xla_cc/distributed/groupcall/group_call.h"
 #include "torch_xla_cc/distributed/host/connections.h"
+#include "torch_xla_cc/groupcall/group_call.h"
 
 namespace xla_cc {
 

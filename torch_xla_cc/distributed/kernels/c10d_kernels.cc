@@ -8,10 +8,10 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
 
-#include "torch_xla_cc/distributed/groupcall/group_call.h"
 #include "torch_xla_cc/distributed/kernels/kernels.h"
 #include "torch_xla_cc/distributed/tensors.h"
 #include "torch_xla_cc/distributed/transport.h"
+#include "torch_xla_cc/groupcall/group_call.h"
 #include "torch_xla_cc/registration.h"
 
 namespace xla_cc {

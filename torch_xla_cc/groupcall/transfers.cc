@@ -1,4 +1,4 @@
-#include "torch_xla_cc/distributed/groupcall/transfers.h"
+#include "torch_xla_cc/groupcall/transfers.h"
 
 #include <algorithm>
 #include <deque>

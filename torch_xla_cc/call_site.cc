@@ -1,4 +1,4 @@
-#include "torch_xla_cc/graph/call_site.h"
+#include "torch_xla_cc/call_site.h"
 
 #include <frameobject.h>
 #include <torch/csrc/utils/pybind.h>

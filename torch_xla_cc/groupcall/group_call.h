@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "torch_xla_cc/distributed/groupcall/said.h"
+#include "torch_xla_cc/groupcall/said.h"
 #include "torch_xla_cc/site.h"
 
 namespace xla_cc {

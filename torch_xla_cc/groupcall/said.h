@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "torch_xla_cc/distributed/groupcall/rank_group.h"
+#include "torch_xla_cc/groupcall/rank_group.h"
 
 namespace xla_cc {
 

@@ -1,9 +1,9 @@
-#include "torch_xla_cc/distributed/groupcall/said.h"
+#include "torch_xla_cc/groupcall/said.h"
 
 #include <algorithm>
 #include <sstream>
 
-#include "torch_xla_cc/distributed/groupcall/transfers.h"
+#include "torch_xla_cc/groupcall/transfers.h"
 
 namespace xla_cc {
 namespace {

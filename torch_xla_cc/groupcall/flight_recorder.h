@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "torch_xla_cc/distributed/groupcall/group_call.h"
+#include "torch_xla_cc/groupcall/group_call.h"
 
 namespace xla_cc {
 

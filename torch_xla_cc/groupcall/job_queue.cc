@@ -1,4 +1,4 @@
-#include "torch_xla_cc/distributed/groupcall/job_queue.h"
+#include "torch_xla_cc/groupcall/job_queue.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "torch_xla_cc/distributed/groupcall/group_call.h"
+#include "torch_xla_cc/groupcall/group_call.h"
 
 #include <utility>
 

@@ -1,9 +1,9 @@
-#include "torch_xla_cc/distributed/groupcall/health.h"
+#include "torch_xla_cc/groupcall/health.h"
 
 #include <string>
 
-#include "torch_xla_cc/distributed/groupcall/flight_recorder.h"
 #include "torch_xla_cc/errors.h"
+#include "torch_xla_cc/groupcall/flight_recorder.h"
 
 namespace xla_cc {
 

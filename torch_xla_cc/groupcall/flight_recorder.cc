@@ -1,4 +1,4 @@
-#include "torch_xla_cc/distributed/groupcall/flight_recorder.h"
+#include "torch_xla_cc/groupcall/flight_recorder.h"
 
 namespace xla_cc {
 
