@@ -30,7 +30,8 @@ _HUNT = {
 _CONCURRENT = {
     *("test_batches", "test_buffers", "test_calls", "test_channels", "test_compiled"),
     *("test_disagree", "test_events", "test_faults", "test_graphs", "test_groups"),
-    *("test_late_ranks", "test_launch", "test_ordering", "test_soak", "test_worlds"),
+    *("test_late_ranks", "test_launch", "test_left_behind", "test_ordering", "test_soak"),
+    "test_worlds",
 }
 
 

@@ -133,6 +133,17 @@ def test_of_one_thread():
     patches.install()
     with pytest.raises(RuntimeError, match="a test is installed already: uninstall"):
         patches.install()
+    said = []
+
+    def uninstall():
+        with pytest.raises(RuntimeError, match="is of one thread, and was installed on another"):
+            patches.uninstall()
+        said.append(module.number)
+
+    other = threading.Thread(target=uninstall)
+    other.start()
+    other.join()
+    assert said == [4]
     patches.uninstall()
     assert module.number == 3
 

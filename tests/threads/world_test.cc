@@ -49,7 +49,7 @@ TEST(World, AllRunTheirStepsTogether) {
   std::atomic<int> runs{0};
   std::atomic<int> behind{0};
   OnThreads(4, [&](int64_t rank) {
-    world->Enter();
+    world->Enter(rank);
     for (int step = 0; step < 200; ++step) {
       FakeGraph run;
       EXPECT_FALSE(world->Issue(rank, {World4(), Line(1)}));
@@ -202,6 +202,66 @@ TEST(World, ItsEndWakesWhoWaits) {
   waits.join();
 }
 
+// A rank with helpers that read: each step of any is whole.
+TEST(World, TheThreadsOfARankTakeTurns) {
+  constexpr int kSteps = 200;
+  const auto world = World::Begin(2, kLong);
+  std::atomic<bool> stop{false};
+  std::atomic<int> inside[2] = {};
+  std::atomic<int> read{0};
+  const auto in_turn = [&](int64_t rank, const std::function<void()>& f) {
+    const auto turn = world->TakeTurn(rank, true);
+    const auto inner = world->TakeTurn(rank, false);  // its own again
+    EXPECT_TRUE(inner);
+    EXPECT_EQ(++inside[rank], 1);
+    f();
+    --inside[rank];
+  };
+  std::vector<std::thread> helpers;
+  for (int64_t rank : {0, 0, 1}) {
+    helpers.emplace_back([&, rank] {
+      while (!stop) {
+        in_turn(rank, [&] {
+          FakeGraph own;
+          if (world->HasPending(rank)) {
+            EXPECT_FALSE(world->Meet(rank, Line(4), "program", own.hand_over));
+          }
+          ++read;
+        });
+        std::this_thread::yield();
+      }
+    });
+  }
+  OnThreads(2, [&](int64_t rank) {
+    world->Enter(rank);
+    for (int step = 0; step < kSteps; ++step) {
+      in_turn(rank, [&] { EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(1)})); });
+      in_turn(rank, [&] {
+        FakeGraph run;
+        if (!world->HasPending(rank)) return;  // a helper has run it
+        EXPECT_FALSE(world->Meet(rank, Line(2), "program", run.hand_over));
+      });
+    }
+  });
+  stop = true;
+  for (std::thread& helper : helpers) helper.join();
+  EXPECT_GT(read, 0);
+  world->End();
+}
+
+TEST(World, ItsEndEndsTheWaitingForATurn) {
+  const auto world = World::Begin(1, kLong);
+  const auto turn = world->TakeTurn(0, true);
+  std::thread waits([&] {
+    EXPECT_FALSE(world->TakeTurn(0, false));
+    EXPECT_TRUE(world->TakeTurn(0, true));
+    EXPECT_TRUE(world->Issue(0, {World4(), Line(1)}));
+  });
+  std::this_thread::sleep_for(milliseconds(20));
+  world->End();
+  waits.join();
+}
+
 TEST(World, AThreadThatOutlivesItsWorldIsInNoOther) {
   std::atomic<int> step{0};
   const auto until = [&](int value) {
@@ -209,10 +269,12 @@ TEST(World, AThreadThatOutlivesItsWorldIsInNoOther) {
   };
   auto first = World::Begin(1, kLong);
   std::thread late([&] {
-    first->Enter();
+    first->Enter(0);
+    EXPECT_FALSE(World::Outlived());
     step = 1;
     until(2);  // that world has ended, and another runs
     EXPECT_EQ(World::OfThread(), first);
+    EXPECT_TRUE(World::Outlived());
     const Failure failure = first->Issue(0, {World4(), Line(1)});
     EXPECT_NE(failure.Text().find("a rank whose launch has ended"), std::string::npos)
         << failure.Text();

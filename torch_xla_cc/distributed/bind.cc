@@ -23,19 +23,15 @@ constexpr const char* kBeside =
 class ModeScope {
  public:
   ModeScope(std::optional<bool> in_graph, std::optional<bool> one_buffer)
-      : in_graph_(in_graph), one_buffer_(one_buffer) {}
+      : change_{in_graph, std::nullopt, std::nullopt, one_buffer} {}
   void Enter() {
     if (scope_) throw BadValue("call_mode: it is entered already");
-    CallMode mode = CallMode::OfThread();
-    mode.in_graph = in_graph_.value_or(mode.in_graph);
-    mode.one_buffer = one_buffer_.value_or(mode.one_buffer);
-    scope_.emplace(mode);
+    scope_.emplace(change_);
   }
   void Exit() { scope_.reset(); }
 
  private:
-  const std::optional<bool> in_graph_;
-  const std::optional<bool> one_buffer_;
+  const CallModeChange change_;
   std::optional<CallModeScope> scope_;
 };
 

@@ -1,6 +1,10 @@
 // How calls of torch.distributed on this thread are carried out.
 #pragma once
 
+#include <atomic>
+#include <memory>
+#include <optional>
+
 namespace xla_cc {
 
 struct CallMode {
@@ -15,19 +19,33 @@ struct CallMode {
   // Lists are to be of one buffer: an error if they are not.
   bool one_buffer = false;
 
-  static const CallMode& OfThread();
+  static CallMode OfThread();
 };
 
-// Another mode for the life of this, which begins and ends on one thread, the last begun first.
+// What a scope changes of it.
+struct CallModeChange {
+  std::optional<bool> in_graph;
+  std::optional<bool> waits_at_once;
+  std::optional<bool> captures;
+  std::optional<bool> one_buffer;
+};
+
+// A change for the life of this, on the thread that made it. Scopes may end in any order, and on
+// any thread, as those of generators do: what others have changed stays.
 class CallModeScope {
  public:
-  explicit CallModeScope(CallMode mode);
+  explicit CallModeScope(const CallModeChange& change);
   ~CallModeScope();
   CallModeScope(const CallModeScope&) = delete;
   CallModeScope& operator=(const CallModeScope&) = delete;
 
+  struct Entry {
+    const CallModeChange change;
+    std::atomic<bool> ended{false};
+  };
+
  private:
-  const CallMode before_;
+  const std::shared_ptr<Entry> entry_;
 };
 
 }  // namespace xla_cc

@@ -104,9 +104,10 @@ std::vector<py::object> Attach(const Collective& collective,
   if (plan->target.partitioned) RequireManual(op, tensors, operands);
   if (plan->lowered.rule == Rule::kFallback) OnFallback(*plan, operands, CurrentSite());
   const bool threads = plan->target.RanksAreThreads() && !ThreadTarget();
+  std::shared_ptr<void> turn;  // until the call is in the graph
   if (threads || Recording()) {
     const Site site = CurrentSite();
-    if (threads) issue_hook(rank, plan, site);
+    if (threads) turn = issue_hook(rank, plan, site);
     Note({rank, plan, operands, site});
   }
   // Nothing to move (a send whose recv does the work): the results are the operands.

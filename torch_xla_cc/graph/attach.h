@@ -20,8 +20,9 @@ std::vector<py::object> Attach(const Collective& collective,
 std::vector<at::Tensor> AttachTensors(const Collective& collective,
                                       const std::vector<at::Tensor>& tensors);
 
-// Called before a collective is attached, where ranks are threads. Throws if it may not be.
-using IssueHook = void (*)(int64_t rank, const PlanPtr& plan, const Site& site);
+// Called before a collective is attached, where ranks are threads; what it gives is kept until it
+// is. Throws if it may not be.
+using IssueHook = std::shared_ptr<void> (*)(int64_t rank, const PlanPtr& plan, const Site& site);
 void SetIssueHook(IssueHook hook);
 
 }  // namespace xla_cc

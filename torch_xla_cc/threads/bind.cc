@@ -8,6 +8,7 @@
 
 #include "torch_xla_cc/call_site.h"
 #include "torch_xla_cc/errors.h"
+#include "torch_xla_cc/gil.h"
 #include "torch_xla_cc/graph/attach.h"
 #include "torch_xla_cc/graph/target.h"
 #include "torch_xla_cc/graph/tokens.h"
@@ -24,11 +25,27 @@ std::shared_ptr<World> Require() {
   return world;
 }
 
-void IssueOrThrow(int64_t rank, IssuedCall issued) {
+// The rank's turn, for as long as what is returned is kept. Others need the interpreter lock to end
+// theirs.
+std::shared_ptr<void> TakeTurn(World& world, int64_t rank) {
+  std::optional<World::Turn> turn = world.TakeTurn(rank, false);
+  if (!turn) turn.emplace(Unlocked([&] { return *world.TakeTurn(rank, true); }));
+  return std::make_shared<World::Turn>(std::move(*turn));
+}
+
+// What runs is of another launch than this thread's.
+void RequireNotOutlived() {
+  if (World::Outlived()) World::Outside().Throw();
+}
+
+// The rank's turn, in which the call becomes a part of its graph.
+std::shared_ptr<void> IssueOrThrow(int64_t rank, IssuedCall issued) {
+  RequireNotOutlived();
   const std::shared_ptr<World> world = World::OfThread();
+  std::shared_ptr<void> turn = world ? TakeTurn(*world, rank) : nullptr;
   const Failure failure = world ? world->Issue(rank, std::move(issued)) : World::Outside();
-  if (!failure) return;
-  ResetToken(rank);
+  if (!failure) return turn;
+  if (!World::Outlived()) ResetToken(rank);  // it may have ended while this waited
   failure.Throw();
 }
 
@@ -58,16 +75,20 @@ Program TracedProgram(int64_t rank, size_t nodes) {
   return {std::move(calls)};
 }
 
-void IssueProgram(int64_t rank, const Program& program) {
-  for (const IssuedCall& call : program.calls) IssueOrThrow(rank, call);
-}
-
-// Meets, and hands the graph over by calling `run`, and `wait` if it is not None. One call, so that
-// no asynchronous exception (ctrl-C, launch stopping the ranks) comes between: the peers are in
-// their collectives by then.
-void Meet(int64_t rank, const std::string& program_hash, const py::object& run,
-          const py::object& wait, bool compiled) {
+// Meets with what `hash` gives, and hands the graph over by calling `run`, and `wait` if it is not
+// None. A program that was captured is issued before. All in one turn, and one call, so that no
+// asynchronous exception (ctrl-C, launch stopping the ranks) comes between: the peers are in their
+// collectives by then.
+void Meet(int64_t rank, const py::function& hash, const py::object& run, const py::object& wait,
+          const Program* program) {
+  RequireNotOutlived();
   const std::shared_ptr<World> world = Require();
+  const std::shared_ptr<void> turn = TakeTurn(*world, rank);
+  if (program != nullptr) {
+    for (const IssuedCall& call : program->calls) IssueOrThrow(rank, call);
+  }
+  const std::string program_hash =
+      world->HasPending(rank) ? hash().cast<std::string>() : std::string();
   // Other threads may call these two; what they raise is raised by this one.
   HandOver graph;
   std::optional<py::error_already_set> raised;
@@ -82,7 +103,7 @@ void Meet(int64_t rank, const std::string& program_hash, const py::object& run,
     }
   };
   graph.run = [&] { return call(run); };
-  graph.compiled = compiled;
+  graph.compiled = program != nullptr;
   if (!wait.is_none()) graph.wait = [&] { call(wait); };
   const Site site = CurrentSite();
   Failure failure;
@@ -91,7 +112,7 @@ void Meet(int64_t rank, const std::string& program_hash, const py::object& run,
     failure = world->Meet(rank, site, program_hash, graph);
   }
   // The token of a graph that did not run is none: the next collective starts a new chain.
-  if (raised || failure) ResetToken(rank);
+  if ((raised || failure) && !World::Outlived()) ResetToken(rank);
   if (raised) throw py::error_already_set(*raised);
   if (failure) failure.Throw();
 }
@@ -118,9 +139,25 @@ auto Ask(Result (World::*method)(int64_t), Result without) {
 }
 
 void Drop(int64_t rank) {
+  if (World::Outlived()) return;
   if (const std::shared_ptr<World> world = World::OfThread()) world->Drop(rank);
   ResetToken(rank);
 }
+
+// A rank's turn as a context of Python.
+class RankTurn {
+ public:
+  explicit RankTurn(int64_t rank) : rank_(rank) {}
+  void Enter() {
+    RequireNotOutlived();
+    if (const std::shared_ptr<World> world = World::OfThread()) turn_ = TakeTurn(*world, rank_);
+  }
+  void Exit() { turn_.reset(); }
+
+ private:
+  const int64_t rank_;
+  std::shared_ptr<void> turn_;
+};
 
 // Calls Python before a rank with pending collectives reads, or one that traces for a target.
 void Open(py::function before_read) {
@@ -133,9 +170,12 @@ void Open(py::function before_read) {
                                                });
   OpenReadHooks([function](int64_t rank) {
     const std::shared_ptr<World> world = World::OfThread();
-    if (!ThreadTarget() && !(world && world->HasPending(rank))) return;
-    const py::gil_scoped_acquire locked;
-    (*function)(rank);
+    std::shared_ptr<void> turn = world ? TakeTurn(*world, rank) : nullptr;
+    if (ThreadTarget() || World::Outlived() || (world && world->HasPending(rank))) {
+      const py::gil_scoped_acquire locked;
+      (*function)(rank);
+    }
+    return turn;
   });
 }
 
@@ -144,7 +184,7 @@ void Open(py::function before_read) {
 void BindThreads(py::module_& m) {
   using namespace py::literals;
   SetIssueHook([](int64_t rank, const PlanPtr& plan, const Site& site) {
-    IssueOrThrow(rank, {plan->shared, site});
+    return IssueOrThrow(rank, {plan->shared, site});
   });
   py::class_<World, std::shared_ptr<World>>(m, "World")
       .def(py::init(&BeginWorld), "size"_a, "timeout_s"_a)
@@ -160,17 +200,22 @@ void BindThreads(py::module_& m) {
   m.def("ranks_idle", Ask(&World::IsIdle, false));
   m.def("ranks_losses", Ask(&World::Losses, int64_t{0}));
   m.def("ranks_drop", &Drop);
+  m.def("ranks_outlived", &World::Outlived);
+  m.def("require_not_outlived", &RequireNotOutlived);
+  py::class_<RankTurn>(m, "rank_turn")
+      .def(py::init<int64_t>())
+      .def("__enter__", &RankTurn::Enter)
+      .def("__exit__", [](RankTurn& turn, const py::args&) { turn.Exit(); });
   m.def("ranks_check", [](int64_t rank) {
     const std::shared_ptr<World> world = World::OfThread();
     const Failure failure = world ? world->TakeFailure(rank) : Failure();
     if (failure) failure.Throw();
   });
-  m.def("ranks_meet", &Meet, "rank"_a, "program_hash"_a, "run"_a, "wait"_a, "compiled"_a = false);
+  m.def("ranks_meet", &Meet, "rank"_a, "hash"_a, "run"_a, "wait"_a, "program"_a = py::none());
   py::class_<Program>(m, "Program").def("__len__", [](const Program& program) {
     return program.calls.size();
   });
   m.def("traced_program", &TracedProgram);
-  m.def("issue_program", &IssueProgram);
   m.def("token", &Token);
   m.def("reads", &Reads);
   m.def("open_read_hooks", &Open);

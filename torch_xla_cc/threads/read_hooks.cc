@@ -21,7 +21,7 @@ constexpr const char* kReaders[] = {
 // The hooks, while they are in place. Kernels on other threads may still be in them when they are
 // taken out, so each holds what it uses.
 struct Hooks {
-  std::function<void(int64_t)> before_read;
+  std::function<std::shared_ptr<void>(int64_t)> before_read;
   std::unordered_map<c10::OperatorName, c10::SafeKernelFunction> originals;
 };
 struct InPlace {
@@ -77,9 +77,10 @@ void Kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
     op.redispatchBoxed(keys, stack);
     return;
   }
+  std::shared_ptr<void> held;
   if (rank >= 0) {
     ++reads;
-    own->before_read(rank);
+    held = own->before_read(rank);
   }
   own->originals.at(op.operator_name()).callBoxed(op, keys, stack);
 }
@@ -88,7 +89,7 @@ void Kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
 
 int64_t Reads() { return reads; }
 
-void OpenReadHooks(std::function<void(int64_t)> before_read) {
+void OpenReadHooks(std::function<std::shared_ptr<void>(int64_t)> before_read) {
   CloseReadHooks();
   auto opened = std::make_shared<Hooks>();
   opened->before_read = std::move(before_read);

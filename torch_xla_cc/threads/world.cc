@@ -22,6 +22,7 @@ Running& TheRunning() {
 // That of this thread, once it has entered one.
 thread_local bool has_entered = false;
 thread_local std::weak_ptr<World> entered;
+thread_local int64_t entered_as = -1;
 
 Failure Stopped() { return Because("the ranks were stopped"); }
 
@@ -52,14 +53,47 @@ Failure World::Outside() {
       "torch_xla_cc.launch(fn, args, nprocs)");
 }
 
+bool World::Outlived() {
+  if (!has_entered) return false;
+  const std::shared_ptr<World> own = entered.lock();
+  return !own || own->HasEnded();
+}
+
 World::World(int64_t size, std::chrono::milliseconds timeout)
     : ranks_(size),
       timeout_(timeout),
       runner_(monitor_, [this](int64_t rank, const std::string& why) { Fail(rank, why); }) {}
 
-void World::Enter() {
+void World::Enter(int64_t rank) {
   has_entered = true;
   entered = weak_from_this();
+  entered_as = rank;
+}
+
+bool World::HasEnded() {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  return ended_;
+}
+
+std::optional<World::Turn> World::TakeTurn(int64_t rank, bool wait) {
+  // A rank that reads another's tensor may be one for which that waits.
+  const bool of_another = has_entered && entered_as != rank;
+  Lock lock(monitor_.mutex);
+  if (of_another || !Runs(rank)) return Turn(nullptr, rank);
+  Rank& self = ranks_[rank];
+  const auto own = std::this_thread::get_id();
+  const auto free = [&] { return ended_ || self.turns == 0 || self.has_turn == own; };
+  if (!wait && !free()) return std::nullopt;
+  turn_ended_.wait(lock, free);
+  if (ended_) return Turn(nullptr, rank);
+  self.has_turn = own;
+  ++self.turns;
+  return Turn(shared_from_this(), rank);
+}
+
+void World::EndTurn(int64_t rank) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  if (--ranks_[rank].turns == 0) turn_ended_.notify_all();
 }
 
 void World::End() {
@@ -68,6 +102,7 @@ void World::End() {
     ended_ = true;
     failure_ = {};
     monitor_.changed.notify_all();
+    turn_ended_.notify_all();
   }
   for (const auto& meeting : Meetings()) meeting->Stop("the launch has ended");
   decltype(meetings_) dropped;  // without the lock

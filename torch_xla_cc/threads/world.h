@@ -8,10 +8,13 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -36,11 +39,31 @@ class World : public std::enable_shared_from_this<World> {
   // outlives its launch is in no other. Else the one that runs, or none.
   static std::shared_ptr<World> OfThread();
   static Failure Outside();  // of calls that there is no world for
+  // Whether the launch of this rank's thread has ended: what runs now is another's.
+  static bool Outlived();
 
   // Only by Begin.
   World(int64_t size, std::chrono::milliseconds timeout);
-  void Enter();  // on the thread of a rank
+  void Enter(int64_t rank);  // on the thread of that rank
   void End();
+
+  // The threads of a rank, its own and its helpers, take turns: one of them issues collectives,
+  // runs the rank's graph or reads of it at a time. A thread may take several, one in the other.
+  class Turn {
+   public:
+    Turn(std::shared_ptr<World> world, int64_t rank) : world_(std::move(world)), rank_(rank) {}
+    ~Turn() {
+      if (world_) world_->EndTurn(rank_);
+    }
+    Turn(Turn&&) = default;  // NOLINT: what was moved from holds no world
+    Turn& operator=(Turn&&) = delete;
+
+   private:
+    std::shared_ptr<World> world_;
+    int64_t rank_;
+  };
+  // Waits for it, or gives none if another thread has it. The end of the world ends the waiting.
+  std::optional<Turn> TakeTurn(int64_t rank, bool wait);
 
   // Notes a collective of this rank. Fails if a rank has failed.
   Failure Issue(int64_t rank, IssuedCall issued);
@@ -88,6 +111,8 @@ class World : public std::enable_shared_from_this<World> {
     std::chrono::milliseconds limit = kNoLimit;
     Graph graph;                        // while waiting
     std::shared_ptr<GraphBatch> batch;  // the last one
+    std::thread::id has_turn;           // who, while turns > 0
+    int turns = 0;
   };
   using Members = std::pair<std::string, std::vector<int64_t>>;  // name and ranks of a group
   struct Joint {
@@ -97,6 +122,8 @@ class World : public std::enable_shared_from_this<World> {
   };
 
   std::vector<std::shared_ptr<Meeting>> Meetings();
+  bool HasEnded();
+  void EndTurn(int64_t rank);
 
   // All of these with the monitor held.
   bool Runs(int64_t rank) const;  // whether there is such a rank
@@ -107,6 +134,7 @@ class World : public std::enable_shared_from_this<World> {
   Failure TakeFailureLocked(int64_t rank);
 
   Monitor monitor_;
+  std::condition_variable turn_ended_;  // with the monitor's mutex
   std::vector<Rank> ranks_;
   bool ended_ = false;
   const std::chrono::milliseconds timeout_;

@@ -31,6 +31,9 @@ def running_target() -> tuple[str, int]:
             "no collectives between CPU processes: each would take itself for the whole world. "
             "Start one process with a thread per device: torch_xla_cc.launch(fn, args, nprocs)"
         )
+    if kind == "CPU" and ranks == 1:
+        # Several devices are as many ranks, of which this thread is one only within a launch.
+        ranks = int(runtime.global_device_count())
     return kind.lower(), ranks
 
 

@@ -156,6 +156,7 @@ class Patches:
         self._make = make
         self._packages = packages
         self._once = once
+        self._thread: threading.Thread | None = None  # that it is of
         self._lock = threading.RLock()
         self._undo: contextlib.ExitStack | None = None
         self._users: set[object] = set()  # whoever uninstall() ends: install(), and blocks
@@ -170,6 +171,11 @@ class Patches:
     def uninstall(self) -> None:
         """Undo them, but where another adapter needs them. Nothing if they are not made."""
         with self._lock:
+            if self._undo is not None and self._thread not in (None, threading.current_thread()):
+                raise RuntimeError(
+                    f"{self._owner} is of one thread, and was installed on another, "
+                    f"{self._thread.name!r}: uninstall() it there"
+                )
             self._users.clear()
             self._end()
 
@@ -210,6 +216,7 @@ class Patches:
         with contextlib.ExitStack() as stack:  # which undoes what an error cuts short
             self._make(Changes(self._owner, self._packages, stack), *args, **options)
             self._undo = stack.pop_all()
+            self._thread = threading.current_thread() if self._once else None
 
     def _end(self) -> None:
         if self._undo is not None and not self._users and not self._holders:

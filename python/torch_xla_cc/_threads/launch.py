@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
+import functools
 import os
 import threading
 import traceback
@@ -26,6 +28,15 @@ _MOST_DEVICES = 128
 _running = threading.Lock()  # held by the launch of this process
 _GRACE_S = 5.0  # how long ranks that are told to stop may take
 _at_end: list[Callable[[], None]] = []
+_forked_with_runtime = False  # this process, from one in which the runtime had started
+
+
+def _note_fork() -> None:
+    global _forked_with_runtime
+    _forked_with_runtime = XLAC._xla_runtime_is_initialized()
+
+
+os.register_at_fork(after_in_child=_note_fork)
 
 
 def at_end(forget: Callable[[], None]) -> None:
@@ -64,7 +75,7 @@ class _Rank:
 
     def _run(self, fn: Callable[..., Any], args: Sequence[Any]) -> None:
         try:
-            self.world.enter()
+            self.world.enter(self.rank)
             XLAC._xla_set_default_device(f"xla:{self.rank}")
             _C.set_thread_fallback(self._fallback)
             with worlds.as_rank(self.rank):
@@ -91,7 +102,11 @@ class _Rank:
 def _cause(rank: int, error: BaseException) -> str:
     where = traceback.extract_tb(error.__traceback__)
     place = f" at {where[-1].filename}:{where[-1].lineno}" if where else ""
-    return f"rank {rank} has failed{place}: {type(error).__name__}: {error}"
+    try:
+        text = str(error)
+    except Exception as unprintable:
+        text = f"(its text cannot be had: {type(unprintable).__name__})"
+    return f"rank {rank} has failed{place}: {type(error).__name__}: {text}"
 
 
 def _prepare_cpu(nprocs: int | None) -> int:
@@ -111,6 +126,12 @@ def _prepare_cpu(nprocs: int | None) -> int:
         # torch_xla runs a graph of this many nodes by itself, past the read hooks.
         os.environ["XLA_TRIM_GRAPH_SIZE"] = str(2**60)
         os.environ[_PREPARED] = str(wanted)
+    if _forked_with_runtime:
+        raise RuntimeError(
+            "launch: this process was forked from one in which the XLA runtime had started, and "
+            "has none of its threads. Start it by multiprocessing's 'spawn' or 'forkserver', or "
+            "fork before any use of an XLA device"
+        )
     devices = len(XLAC._xla_get_devices())
     if devices != wanted or (wanted > 1 and os.environ.get(_PREPARED) != str(wanted)):
         raise RuntimeError(
@@ -245,8 +266,13 @@ def _launch_threads(
     timeout_s = timeout_of(timeout_s)
     count = _prepare_cpu(nprocs)
     end = threading.Barrier(count)
-    with _world(count, timeout_s) as world:
+    with _world(count, timeout_s) as world, contextlib.ExitStack() as ends:
         ranks = [_Rank(world, rank, fn, args, end) for rank in range(count)]
+        # A launch on a thread that the end of the process does not wait for: its ranks would run
+        # on without an interpreter.
+        at_exit = functools.partial(_stop, world, ranks, "the process ends")
+        atexit.register(at_exit)
+        ends.callback(atexit.unregister, at_exit)
         for rank in ranks:
             rank.thread.start()
         _join(world, ranks)
@@ -260,12 +286,18 @@ def _launch_threads(
     return [rank.result for rank in ranks]
 
 
+def _distance(error: BaseException | None) -> int:
+    """How far from the cause of a launch's failure an error is."""
+    if not isinstance(error, (_Stopped, _C.RanksDisagree)):
+        return 0
+    return 3 if isinstance(error, _Stopped) else 2 if type(error) is _C.RanksDisagree else 1
+
+
 def _raise_first(ranks: list[_Rank]) -> None:
     """Raise the failure that caused the others."""
     failed = [rank for rank in ranks if rank.error is not None]
     # A rank that was stopped, or told of a peer's failure, is not the cause.
-    causes = [r for r in failed if not isinstance(r.error, (_Stopped, _C.RanksDisagree))]
-    for rank in causes or failed:
+    for rank in sorted(failed, key=lambda rank: _distance(rank.error)):
         error = rank.error
         assert error is not None
         if hasattr(error, "add_note"):  # Python 3.11

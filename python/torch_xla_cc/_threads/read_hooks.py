@@ -84,6 +84,8 @@ def _wait(rank: int) -> None:
 
 def drop(rank: int) -> None:
     """Throw away what a rank has pending: a later step shall not run it."""
+    if _C.ranks_outlived():
+        return  # what is pending on the device is another launch's
     _C.ranks_drop(rank)
     _originals.get("_clear_pending_irs", XLAC._clear_pending_irs)(f"xla:{rank}")
 
@@ -130,7 +132,7 @@ def _step(device: str, devices: list[str] | None, wait: bool, reset_scope: bool)
         wait=False,
         reset_scope=reset_scope,
     )
-    program_hash = _program_hash(rank) if _C.ranks_pending(rank) else b""
+    program_hash = functools.partial(_program_hash, rank)
     try:
         with _compile_lock_open():
             _C.ranks_meet(rank, program_hash, run, functools.partial(_wait, rank) if wait else None)
@@ -146,6 +148,7 @@ def run_pending(rank: int) -> None:
     graph that the tensor needs, and the rest of it again later: the collectives in both would
     happen twice on this rank and once on the others.
     """
+    _C.require_not_outlived()
     with _around(rank, False):
         if _C.ranks_pending(rank):
             _step(f"xla:{rank}", None, wait=False, reset_scope=False)
@@ -168,6 +171,7 @@ def drop_of_this() -> None:
 
 def _clear_pending_irs(device: str) -> None:
     """`_XLAC._clear_pending_irs`, and the collectives in them."""
+    _C.require_not_outlived()
     _C.ranks_drop(_rank_of(device))
     _originals["_clear_pending_irs"](device)
 
@@ -197,18 +201,20 @@ def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tens
     if not program:
         found: list[torch.Tensor] = _originals["_run_cached_graph"](program_hash, inputs)
         return found
-    # It takes the lock of the device with the interpreter lock held, which peers need to come.
-    if not _C.ranks_idle(rank):
-        _wait(rank)
     results: list[torch.Tensor] = []
+
+    def hashed() -> bytes:
+        # What runs takes the lock of the device with that of the interpreter, which peers need.
+        if not _C.ranks_idle(rank):
+            _wait(rank)
+        # Each rank runs its own: its inputs are its own, and there is nothing to compile.
+        return program_hash + f" {rank}".encode()
 
     def run() -> None:
         results.extend(_originals["_run_cached_graph"](program_hash, inputs))
 
     try:
-        _C.issue_program(rank, program)
-        # Each rank runs its own: its inputs are its own, and there is nothing to compile.
-        _C.ranks_meet(rank, program_hash + f" {rank}".encode(), run, None, compiled=True)
+        _C.ranks_meet(rank, hashed, run, None, program)
     except _C.RanksDisagree:
         drop(rank)
         raise
@@ -217,8 +223,10 @@ def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tens
 
 def _reader(name: str) -> Callable[..., Any]:
     def read(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (passed through)
-        run_pending(_rank_of(""))
-        return _originals[name](*args, **kwargs)
+        rank = _rank_of("")
+        with _C.rank_turn(rank):
+            run_pending(rank)
+            return _originals[name](*args, **kwargs)
 
     return read
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -62,6 +63,13 @@ def _environment(store: c10d_bindings.Store, world_size: int, before: Callable[.
     return handler
 
 
+def _forget_hooks(excepthook: Any, init_method: Any) -> None:  # noqa: ANN401 (a function; a text)
+    """Undo what torch changes for the process whenever a group is made, and leaves."""
+    if getattr(sys.excepthook, "__module__", None) == c10d.__name__:
+        sys.excepthook = excepthook
+    c10d._default_pg_init_method = init_method
+
+
 @contextlib.contextmanager
 def thread_worlds(world_size: int) -> Iterator[None]:
     """Around a launch of ranks that are threads."""
@@ -71,6 +79,7 @@ def thread_worlds(world_size: int) -> Iterator[None]:
         made.put(c10d, "_world", _World())
         for scheme in ("env", "xla"):  # xla://, which is torch_xla's, means the same here
             made.item(handlers, scheme, _environment(store, world_size, handlers[scheme]))
+        made.after(_forget_hooks, sys.excepthook, c10d._default_pg_init_method)
         made.after(c10d_bindings._set_thread_isolation_mode, False)
         c10d_bindings._set_thread_isolation_mode(True)
         yield
@@ -80,11 +89,12 @@ def thread_worlds(world_size: int) -> Iterator[None]:
 def as_rank(rank: int) -> Iterator[None]:
     """Around what a rank's thread runs."""
     _this.number = rank
+    groups = c10d._world  # those of this launch; when it has ended without this rank, others'
     try:
         # On a thread of autograd's a backward pass would be of no rank.
         with torch.autograd.set_multithreading_enabled(False):
             yield
     finally:
-        if dist.is_initialized():
+        if c10d._world is groups and dist.is_initialized():
             dist.destroy_process_group()
         _this.number = None

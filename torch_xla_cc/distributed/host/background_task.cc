@@ -1,5 +1,7 @@
 #include "torch_xla_cc/distributed/host/background_task.h"
 
+#include <cxxabi.h>
+
 #include <thread>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
@@ -14,6 +16,8 @@ void BackgroundTask::Start(std::function<void()> f) {
     std::exception_ptr wrong;
     try {
       f();
+    } catch (const abi::__forced_unwind&) {
+      throw;  // Python ends the thread, which has asked for the interpreter lock when there is none
     } catch (...) {
       wrong = std::current_exception();
     }

@@ -19,6 +19,7 @@ using Clock = std::chrono::steady_clock;
 // longer each time: all who wait ask one store.
 constexpr Timeout kSlice{500};
 constexpr Timeout kFirstPause{20};
+constexpr Timeout kDying{2000};
 constexpr Timeout kAnswer{5000};  // how long to wait for what is there
 constexpr const char* kBroken = "broken";
 constexpr const char* kProcess = "process";
@@ -293,9 +294,16 @@ void StoreCheck::CleanUp() {
 void StoreCheck::Explain(const GroupCall& call, const Said& said, const std::string& error,
                          int peer) {
   ThrowIfBroken();
-  const std::vector<int> dead = Dead();
   const bool timed_out =
       error.find("imed out") != std::string::npos || error.find("imeout") != std::string::npos;
+  std::vector<int> dead = Dead();
+  // A process that is killed loses its connections first, and is gone a little later.
+  const Clock::time_point end = Clock::now() + kDying;
+  while (dead.empty() && !timed_out && Clock::now() < end) {
+    std::this_thread::sleep_for(kFirstPause);
+    ThrowIfBroken();
+    dead = Dead();
+  }
   if (!dead.empty()) ThrowMissing(call, said, dead);
   std::string text = "group " + group_.name + ": " + RankName(group_, group_.rank);
   text += timed_out ? " waited the timeout of " + Milliseconds(call.timeout) + " in "

@@ -120,11 +120,8 @@ struct Functional<kOp, kFunction, Result(Args...)> {
       return shaped;
     }
     from_host.clear();
-    CallMode mode = CallMode::OfThread();
-    mode.in_graph = true;
-    mode.waits_at_once = true;
-    mode.captures = bridge == Bridge::kCaptures;
-    const CallModeScope scope(mode);
+    const CallModeScope scope(
+        {/*in_graph=*/true, /*waits_at_once=*/true, /*captures=*/bridge == Bridge::kCaptures, {}});
     decltype(auto) result = kFunction(std::forward<Args>(args)...);
     ForgetWork(result);
     return result;
