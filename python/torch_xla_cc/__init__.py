@@ -73,9 +73,9 @@ _C.set_python_side(
         "fallback_warning": FallbackWarning,
         "is_manual": _partitions.is_manual,
         "place_of_view": _views.place,
-        "run_pending": _read_hooks.run_pending_of_this,
+        "run_pending": _read_hooks.run_pending,
         "run_graph": _read_hooks.run_graph_of_this,
-        "drop_pending": _read_hooks.drop_of_this,
+        "drop_pending": _read_hooks.lose,
         "bridge_state": _compile_bridge.state,
         "refuse_capture": _compile_bridge.refuse,
     }

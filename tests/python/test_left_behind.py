@@ -155,13 +155,16 @@ except Exception as error:
 def helpers_that_read(rank):
     device = torch_xla.device()
     stop, wrong, reads = threading.Event(), [], [0]
+    x = torch.arange(8.0, device=device)
+    torch_xla.sync()
+    totals = []
 
     def read():
         try:
-            x = torch.arange(8.0, device=device)
             while not stop.is_set():
-                assert (x + 1).sum().item() == 36
-                assert torch.arange(5.0, device=device).tolist() == [0, 1, 2, 3, 4]
+                assert x.tolist() == list(range(8))
+                for step, total in enumerate(totals[-3:], max(0, len(totals) - 3)):
+                    assert total.tolist() == [3.0 + 3 * step] * 2
                 reads[0] += 1
         except BaseException as error:
             wrong.append(repr(error))
@@ -170,22 +173,51 @@ def helpers_that_read(rank):
     for thread in threads:
         thread.start()
     try:
-        sums = []
         for step in range(20):
-            x = torch.full((2,), float(rank + step), device=device)
-            sums.append(xm.all_reduce(xm.REDUCE_SUM, x)[0].item())
+            own = torch.full((2,), float(rank + step), device=device)
+            total = xm.all_reduce(xm.REDUCE_SUM, own)
+            torch_xla.sync()
+            totals.append(total)
     finally:
         stop.set()
         for thread in threads:
             thread.join()
     assert reads[0] > 0
-    return sums, wrong
+    return [total[0].item() for total in totals], wrong
 
 
-def test_helpers_of_a_rank_may_read_while_it_calls_collectives():
+def test_helpers_of_a_rank_may_read_what_is_computed_while_it_calls_collectives():
     with worlds.World(3) as three:
         for _ in range(2):
             assert three.run(helpers_that_read) == [([3.0 + 3 * s for s in range(20)], [])] * 3
+
+
+def helpers_that_do_more(rank):
+    said = []
+
+    def call(f):
+        try:
+            f()
+        except Exception as error:
+            said.append(f"{type(error).__name__}: {error}")
+
+    x = torch.ones(2, device=torch_xla.device())
+    total = xm.all_reduce(xm.REDUCE_SUM, x)
+    for f in (lambda: xm.all_reduce(xm.REDUCE_SUM, x), total.tolist, lambda: total.cpu()):
+        helper = threading.Thread(target=call, args=(f,))
+        helper.start()
+        helper.join()
+    return said, total.tolist()
+
+
+def test_collectives_and_steps_are_for_the_ranks_own_thread():
+    with worlds.World(2) as two:
+        for rank, (said, total) in enumerate(two.run(helpers_that_do_more)):
+            assert total == [2.0, 2.0]
+            assert len(said) == 3 and said[0].startswith("RanksDisagree: all_reduce(")
+            for text in said:
+                assert "RanksDisagree: " in text and "test_left_behind.py:" in text
+                assert f"this is not the thread of rank {rank}" in text
 
 
 def generators_of_modes(rank):

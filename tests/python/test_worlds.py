@@ -83,3 +83,53 @@ def test_plans_are_dropped_without_a_lock(world):
 def test_a_time_limit_that_is_none(timeout_s):
     with pytest.raises(ValueError, match=r"launch: timeout_s = .*, but it must be a number of sec"):
         torch_xla_cc.launch(print, (), 2, timeout_s=timeout_s)
+
+
+def who_goes_on_with_its_tensors(rank):
+    x = torch.ones(2, device=torch_xla.device()) + rank
+    weight = torch.nn.Parameter(torch.full((2, 2), 3.0, device=torch_xla.device()))
+    with pytest.raises(torch_xla_cc.RanksDisagree):
+        gathered = xm.all_gather(x[: 1 + rank])
+        depends = torch.cat([gathered, x]).to(torch.int32)
+        issued.wait(20)
+        torch_xla.sync()
+    kept = (
+        xm.all_reduce(xm.REDUCE_SUM, x).tolist(),
+        weight.sum().item(),
+        (x.view(1, 2) * 2).tolist(),
+    )
+    return kept, gathered.isnan().all().item(), set(depends.tolist())
+
+
+def test_after_ranks_disagreed_the_rest_of_their_graphs_is_what_it_was(world):
+    """The process ended at the first use of x."""
+    for rank, (kept, nan, depends) in enumerate(world.run(who_goes_on_with_its_tensors)):
+        assert kept == ([6.0, 6.0], 12.0, [[2.0 + 2 * rank] * 2])
+        assert nan and depends == {torch.iinfo(torch.int32).min}
+
+
+def who_is_told_at_its_next_call(rank):
+    """Rank 0 has a collective pending when the others disagree."""
+    x = torch.ones(2, device=torch_xla.device())
+    if rank == 0:
+        total = xm.all_reduce(xm.REDUCE_SUM, x)
+        told.wait(20)
+        with pytest.raises(torch_xla_cc.RanksDisagree):
+            xm.all_gather(x)
+        torch_xla.sync()
+        assert total.isnan().all().item()
+    else:
+        with pytest.raises(torch_xla_cc.RanksDisagree):
+            while not told.is_set():
+                xm.all_gather(torch.ones(rank, device=torch_xla.device())).tolist()
+                time.sleep(0.1)
+        told.set()
+    return xm.all_reduce(xm.REDUCE_SUM, x).tolist()
+
+
+told, issued = threading.Event(), threading.Barrier(3)
+
+
+def test_who_is_told_at_its_next_call_runs_none_of_those_before(world):
+    """It ran them alone, and XLA:CPU ended the process."""
+    assert world.run(who_is_told_at_its_next_call) == [[3.0, 3.0]] * 3

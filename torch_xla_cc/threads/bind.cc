@@ -13,6 +13,7 @@
 #include "torch_xla_cc/graph/target.h"
 #include "torch_xla_cc/graph/tokens.h"
 #include "torch_xla_cc/groupcall/flight_recorder.h"
+#include "torch_xla_cc/python_side.h"
 #include "torch_xla_cc/threads/read_hooks.h"
 #include "torch_xla_cc/threads/world.h"
 
@@ -38,14 +39,30 @@ void RequireNotOutlived() {
   if (World::Outlived()) World::Outside().Throw();
 }
 
+// What a rank has in its graph when it is told of a failure: its peers will not run theirs.
+void DropFailed(int64_t rank) {
+  if (World::OfThread() && !World::Outlived()) CallPython(Python().drop_pending, rank);
+}
+
+// torch_xla has no lock for what a thread traces while another runs the graph that it is a part of.
+void RequireOwnThread(World& world, int64_t rank, const std::string& what, const Site& site) {
+  if (world.MayIssue(rank)) return;
+  throw RanksDisagree(what + " at " + Text(site) + ": this is not the thread of rank " +
+                      std::to_string(rank) +
+                      ". Only that one calls its collectives and runs its graph: what others do "
+                      "comes at any time, and to the other ranks in any order. They may read "
+                      "tensors that have been computed: torch_xla.sync() first");
+}
+
 // The rank's turn, in which the call becomes a part of its graph.
 std::shared_ptr<void> IssueOrThrow(int64_t rank, IssuedCall issued) {
   RequireNotOutlived();
   const std::shared_ptr<World> world = World::OfThread();
+  if (world) RequireOwnThread(*world, rank, issued.lowered->name, issued.site);
   std::shared_ptr<void> turn = world ? TakeTurn(*world, rank) : nullptr;
   const Failure failure = world ? world->Issue(rank, std::move(issued)) : World::Outside();
   if (!failure) return turn;
-  if (!World::Outlived()) ResetToken(rank);  // it may have ended while this waited
+  DropFailed(rank);
   failure.Throw();
 }
 
@@ -83,6 +100,7 @@ void Meet(int64_t rank, const py::function& hash, const py::object& run, const p
           const Program* program) {
   RequireNotOutlived();
   const std::shared_ptr<World> world = Require();
+  const Site site = CurrentSite();
   const std::shared_ptr<void> turn = TakeTurn(*world, rank);
   if (program != nullptr) {
     for (const IssuedCall& call : program->calls) IssueOrThrow(rank, call);
@@ -105,7 +123,6 @@ void Meet(int64_t rank, const py::function& hash, const py::object& run, const p
   graph.run = [&] { return call(run); };
   graph.compiled = program != nullptr;
   if (!wait.is_none()) graph.wait = [&] { call(wait); };
-  const Site site = CurrentSite();
   Failure failure;
   {
     const py::gil_scoped_release unlocked;
@@ -168,12 +185,13 @@ void Open(py::function before_read) {
                                                  const py::gil_scoped_acquire locked;
                                                  delete dropped;
                                                });
-  OpenReadHooks([function](int64_t rank) {
+  OpenReadHooks([function](int64_t rank, const at::Tensor& x) {
     const std::shared_ptr<World> world = World::OfThread();
     std::shared_ptr<void> turn = world ? TakeTurn(*world, rank) : nullptr;
-    if (ThreadTarget() || World::Outlived() || (world && world->HasPending(rank))) {
+    const bool asks = world && (world->HasPending(rank) || !world->MayIssue(rank));
+    if (ThreadTarget() || World::Outlived() || asks) {
       const py::gil_scoped_acquire locked;
-      (*function)(rank);
+      (*function)(rank, x);
     }
     return turn;
   });
@@ -201,6 +219,11 @@ void BindThreads(py::module_& m) {
   m.def("ranks_losses", Ask(&World::Losses, int64_t{0}));
   m.def("ranks_drop", &Drop);
   m.def("ranks_outlived", &World::Outlived);
+  m.def("ranks_may_issue", Ask(&World::MayIssue, true));
+  m.def("require_own_thread", [](int64_t rank) {
+    const std::shared_ptr<World> world = World::OfThread();
+    if (world) RequireOwnThread(*world, rank, "a step", CurrentSite());
+  });
   m.def("require_not_outlived", &RequireNotOutlived);
   py::class_<RankTurn>(m, "rank_turn")
       .def(py::init<int64_t>())
@@ -209,7 +232,9 @@ void BindThreads(py::module_& m) {
   m.def("ranks_check", [](int64_t rank) {
     const std::shared_ptr<World> world = World::OfThread();
     const Failure failure = world ? world->TakeFailure(rank) : Failure();
-    if (failure) failure.Throw();
+    if (!failure) return;
+    DropFailed(rank);
+    failure.Throw();
   });
   m.def("ranks_meet", &Meet, "rank"_a, "hash"_a, "run"_a, "wait"_a, "program"_a = py::none());
   py::class_<Program>(m, "Program").def("__len__", [](const Program& program) {

@@ -21,7 +21,7 @@ constexpr const char* kReaders[] = {
 // The hooks, while they are in place. Kernels on other threads may still be in them when they are
 // taken out, so each holds what it uses.
 struct Hooks {
-  std::function<std::shared_ptr<void>(int64_t)> before_read;
+  BeforeRead before_read;
   std::unordered_map<c10::OperatorName, c10::SafeKernelFunction> originals;
 };
 struct InPlace {
@@ -53,9 +53,9 @@ bool Stays(c10::Device from, c10::Device to) {
 }
 
 // The XLA device that the call reads from, or -1 if the result stays there.
-int64_t ReadsFrom(const std::string& op, c10::ArrayRef<c10::IValue> arguments) {
+int64_t ReadsFrom(const std::string& op, c10::ArrayRef<c10::IValue> arguments, at::Tensor* read) {
   const bool from_second = op == "aten::copy" || op == "aten::copy_";  // (self, src, ...)
-  const at::Tensor source = FirstTensor(arguments[from_second ? 1 : 0]);
+  const at::Tensor source = *read = FirstTensor(arguments[from_second ? 1 : 0]);
   if (!source.defined() || source.device().type() != at::kXLA) return -1;
   const c10::Device from = source.device();
   bool stays = false;
@@ -72,7 +72,8 @@ int64_t ReadsFrom(const std::string& op, c10::ArrayRef<c10::IValue> arguments) {
 void Kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const std::shared_ptr<const Hooks> own = TheHooks();
   const auto arguments = torch::jit::last(*stack, op.schema().arguments().size());
-  const int64_t rank = ReadsFrom(op.operator_name().name, arguments);
+  at::Tensor source;
+  const int64_t rank = ReadsFrom(op.operator_name().name, arguments, &source);
   if (!own) {  // taken out since the call was dispatched: torch_xla's kernel is back
     op.redispatchBoxed(keys, stack);
     return;
@@ -80,7 +81,7 @@ void Kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
   std::shared_ptr<void> held;
   if (rank >= 0) {
     ++reads;
-    held = own->before_read(rank);
+    held = own->before_read(rank, source);
   }
   own->originals.at(op.operator_name()).callBoxed(op, keys, stack);
 }
@@ -89,7 +90,7 @@ void Kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
 
 int64_t Reads() { return reads; }
 
-void OpenReadHooks(std::function<std::shared_ptr<void>(int64_t)> before_read) {
+void OpenReadHooks(BeforeRead before_read) {
   CloseReadHooks();
   auto opened = std::make_shared<Hooks>();
   opened->before_read = std::move(before_read);

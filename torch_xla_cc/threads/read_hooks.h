@@ -2,6 +2,8 @@
 // So on CPU threads the kernels that read come through here first.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -9,9 +11,10 @@
 namespace xla_cc {
 
 // Puts kernels before torch_xla's own for the operators that bring a tensor to the host. Each calls
-// `before_read(rank of the tensor)` and then the kernel that was there, and keeps what it was given
-// until that has read. `before_read` is called without the interpreter lock.
-void OpenReadHooks(std::function<std::shared_ptr<void>(int64_t rank)> before_read);
+// `before_read(rank of the tensor, it)` and then the kernel that was there, and keeps what it was
+// given until that has read. `before_read` is called without the interpreter lock.
+using BeforeRead = std::function<std::shared_ptr<void>(int64_t rank, const at::Tensor& x)>;
+void OpenReadHooks(BeforeRead before_read);
 // How often this thread has come through them.
 int64_t Reads();
 // Takes them out again; torch_xla's kernels are back.

@@ -68,6 +68,13 @@ void World::Enter(int64_t rank) {
   has_entered = true;
   entered = weak_from_this();
   entered_as = rank;
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  if (Runs(rank)) ranks_[rank].entered = true;
+}
+
+bool World::MayIssue(int64_t rank) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  return !Runs(rank) || !ranks_[rank].entered || (has_entered && entered_as == rank);
 }
 
 bool World::HasEnded() {

@@ -62,6 +62,8 @@ class World : public std::enable_shared_from_this<World> {
     std::shared_ptr<World> world_;
     int64_t rank_;
   };
+  // Whether the rank's collectives may be issued on this thread: its own, if it has entered.
+  bool MayIssue(int64_t rank);
   // Waits for it, or gives none if another thread has it. The end of the world ends the waiting.
   std::optional<Turn> TakeTurn(int64_t rank, bool wait);
 
@@ -105,6 +107,7 @@ class World : public std::enable_shared_from_this<World> {
  private:
   struct Rank : RankState {
     bool told = false;  // of failure_
+    bool entered = false;
     bool idle = true;
     uint64_t released = 0;
     int64_t losses = 0;

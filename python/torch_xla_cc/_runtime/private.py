@@ -73,6 +73,7 @@ _ATTRIBUTES = {
         "_get_xla_tensors_hlo_proto",
         "_get_xla_tensors_text",
         "_on_ready_callback",
+        "_replace_xla_tensor",
         "_run_cached_graph",
         "_set_ir_debug",
         "_set_use_eager_mode",
@@ -98,6 +99,7 @@ _ATTRIBUTES = {
     ),
     "c10d": (
         "_World",
+        "_default_pg_init_method",
         "_get_default_group",
         "_get_default_timeout",
         "_hash_ranks_to_str",

@@ -20,6 +20,7 @@ import torch
 from torch_xla_cc import _C
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc._runtime.private import XLAC, convert_frame
+from torch_xla_cc._threads import salvage
 
 # Functions of _XLAC that run, or hand out, what pending tensors will be.
 _READERS = (
@@ -59,6 +60,12 @@ def _rank_of(device: str) -> int:
     return int((device or XLAC._xla_get_default_device()).rpartition(":")[2])
 
 
+def _tensors_of(args: tuple[Any, ...]) -> list[torch.Tensor]:
+    """Those on XLA devices: the default device of a rank's helper is another's."""
+    each = (x for arg in args for x in (arg if isinstance(arg, (list, tuple)) else (arg,)))
+    return [x for x in each if isinstance(x, torch.Tensor) and x.device.type == "xla"]
+
+
 def _program_hash(rank: int) -> bytes:
     """Equal for ranks that traced the same graph, as far as collectives depend on it."""
     token = _C.token(rank)
@@ -86,8 +93,23 @@ def drop(rank: int) -> None:
     """Throw away what a rank has pending: a later step shall not run it."""
     if _C.ranks_outlived():
         return  # what is pending on the device is another launch's
-    _C.ranks_drop(rank)
-    _originals.get("_clear_pending_irs", XLAC._clear_pending_irs)(f"xla:{rank}")
+    with _C.rank_turn(rank):
+        _C.ranks_drop(rank)
+        _originals.get("_clear_pending_irs", XLAC._clear_pending_irs)(f"xla:{rank}")
+
+
+def lose(rank: int | None) -> None:
+    """Throw away the collectives that a rank has pending, after a failure, and what needs them.
+
+    None is that of the default device, of which nothing else is kept.
+    """
+    if rank is None or _C.ranks_outlived() or not _ranks_meet:
+        drop(default_rank() if rank is None else rank)
+        return
+    with _C.rank_turn(rank):
+        lost = salvage.save(rank, _originals["_xla_sync_multi"])
+        drop(rank)
+        salvage.spoil(lost)
 
 
 def _wait_device_ops(devices: list[str] | None = None) -> None:
@@ -125,6 +147,7 @@ def _step(device: str, devices: list[str] | None, wait: bool, reset_scope: bool)
         _originals["_xla_step_marker"](device, devices or [], wait, reset_scope)
         return
     rank = _rank_of(device)
+    _C.require_own_thread(rank)
     run = functools.partial(
         _originals["_xla_step_marker"],
         device or f"xla:{rank}",
@@ -133,12 +156,12 @@ def _step(device: str, devices: list[str] | None, wait: bool, reset_scope: bool)
         reset_scope=reset_scope,
     )
     program_hash = functools.partial(_program_hash, rank)
-    try:
-        with _compile_lock_open():
+    with _C.rank_turn(rank), _compile_lock_open():
+        try:
             _C.ranks_meet(rank, program_hash, run, functools.partial(_wait, rank) if wait else None)
-    except _C.RanksDisagree:
-        drop(rank)
-        raise
+        except _C.RanksDisagree:
+            lose(rank)
+            raise
 
 
 def run_pending(rank: int) -> None:
@@ -154,19 +177,19 @@ def run_pending(rank: int) -> None:
             _step(f"xla:{rank}", None, wait=False, reset_scope=False)
 
 
-def run_pending_of_this() -> None:
-    """The same for the rank whose device is this thread's default."""
-    run_pending(default_rank())
+def _before_read(rank: int, *tensors: torch.Tensor) -> None:
+    """Run what is pending, on the rank's own thread; others read only what is computed."""
+    if _C.ranks_may_issue(rank):
+        run_pending(rank)
+        return
+    _C.require_not_outlived()
+    if any(XLAC._check_tensor_need_materialization(list(tensors))):
+        _step(f"xla:{rank}", None, wait=False, reset_scope=False)  # which says why not
 
 
 def run_graph_of_this() -> None:
     """Run what is pending on the device of a rank that is a process."""
     XLAC._xla_step_marker(f"xla:{default_rank()}", [], wait=False, reset_scope=False)
-
-
-def drop_of_this() -> None:
-    """Throw away what this thread's rank has pending."""
-    drop(default_rank())
 
 
 def _clear_pending_irs(device: str) -> None:
@@ -189,6 +212,7 @@ def _warm_up_cache(tensors: list[torch.Tensor], devices: list[str]) -> None:
 def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tensor]:
     """`_XLAC._run_cached_graph`, after meeting the other ranks as a step does."""
     rank = _rank_of("")
+    _C.require_own_thread(rank)
     for x in inputs:
         if isinstance(x, torch.Tensor) and x.device.index != rank:
             raise RuntimeError(
@@ -213,19 +237,21 @@ def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tens
     def run() -> None:
         results.extend(_originals["_run_cached_graph"](program_hash, inputs))
 
-    try:
-        _C.ranks_meet(rank, hashed, run, None, program)
-    except _C.RanksDisagree:
-        drop(rank)
-        raise
+    with _C.rank_turn(rank):
+        try:
+            _C.ranks_meet(rank, hashed, run, None, program)
+        except _C.RanksDisagree:
+            lose(rank)
+            raise
     return results
 
 
 def _reader(name: str) -> Callable[..., Any]:
     def read(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (passed through)
-        rank = _rank_of("")
+        tensors = _tensors_of(args)
+        rank = int(tensors[0].device.index) if tensors else _rank_of("")
         with _C.rank_turn(rank):
-            run_pending(rank)
+            _before_read(rank, *tensors)
             return _originals[name](*args, **kwargs)
 
     return read
@@ -253,7 +279,7 @@ def _make(changes: Changes) -> None:
         _originals[name] = getattr(XLAC, name)
     for name, function in replacements.items():
         changes.put(XLAC, name, function)
-    _C.open_read_hooks(run_pending)
+    _C.open_read_hooks(_before_read)
     changes.after(_C.close_read_hooks)
 
 

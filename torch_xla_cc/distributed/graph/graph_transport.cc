@@ -91,7 +91,7 @@ void GraphTransport::Announce(const CallPtr& call) {
 }
 
 void GraphTransport::Forget() {
-  if (!beside_) DropPending();
+  if (!beside_) DropPending(group());
 }
 
 Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,

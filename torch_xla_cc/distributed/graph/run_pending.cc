@@ -19,12 +19,14 @@ void RunPending(const RankGroup& group, Timeout timeout) {
   if (!world) World::Outside().Throw();
   world->SetLimit(group.own(), timeout);
   const auto restore = c10::make_scope_exit([&] { world->SetLimit(group.own(), World::kNoLimit); });
-  CallPython(Python().run_pending);
+  CallPython(Python().run_pending, group.own());
 }
 
-void DropPending() {
+void DropPending(const RankGroup& group) {
   const py::gil_scoped_acquire locked;
-  CallPython(Python().drop_pending);
+  // A helper of a rank has another default device. Elsewhere than on threads the default is meant.
+  CallPython(Python().drop_pending,
+             World::OfThread() ? py::cast(group.own()) : py::object(py::none()));
 }
 
 }  // namespace xla_cc

@@ -5,10 +5,10 @@
 
 namespace xla_cc {
 
-// Runs what this thread's rank has pending, and what it reads of it. Where ranks are threads they
+// Runs what the group's own rank has pending, and what it reads of it. Where ranks are threads they
 // meet, for no longer than that.
 void RunPending(const RankGroup& group, Timeout timeout);
 // Throws it away: a later step shall not run it.
-void DropPending();
+void DropPending(const RankGroup& group);
 
 }  // namespace xla_cc
