@@ -203,18 +203,22 @@ def helpers_that_do_more(rank):
 
     x = torch.ones(2, device=torch_xla.device())
     total = xm.all_reduce(xm.REDUCE_SUM, x)
-    for f in (lambda: xm.all_reduce(xm.REDUCE_SUM, x), total.tolist, lambda: total.cpu()):
+    dist.init_process_group("xla_cc", init_method="xla://")
+    calls = [lambda: xm.all_reduce(xm.REDUCE_SUM, x), lambda: dist.all_reduce(x)]
+    for f in (*calls, total.tolist, lambda: total.cpu()):
         helper = threading.Thread(target=call, args=(f,))
         helper.start()
         helper.join()
-    return said, total.tolist()
+    dist.all_reduce(x)  # the group is whole
+    dist.destroy_process_group()
+    return said, total.tolist(), x.tolist()
 
 
 def test_collectives_and_steps_are_for_the_ranks_own_thread():
     with worlds.World(2) as two:
-        for rank, (said, total) in enumerate(two.run(helpers_that_do_more)):
-            assert total == [2.0, 2.0]
-            assert len(said) == 3 and said[0].startswith("RanksDisagree: all_reduce(")
+        for rank, (said, total, x) in enumerate(two.run(helpers_that_do_more)):
+            assert total == x == [2.0, 2.0]
+            assert len(said) == 4 and said[0].startswith("RanksDisagree: all_reduce(")
             for text in said:
                 assert "RanksDisagree: " in text and "test_left_behind.py:" in text
                 assert f"this is not the thread of rank {rank}" in text

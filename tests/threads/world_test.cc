@@ -249,6 +249,23 @@ TEST(World, TheThreadsOfARankTakeTurns) {
   world->End();
 }
 
+TEST(World, CollectivesAreForTheRanksOwnThread) {
+  const auto world = World::Begin(2, kLong);
+  EXPECT_TRUE(world->MayIssue(0));  // nobody has entered
+  std::thread own([&] {
+    world->Enter(0);
+    EXPECT_TRUE(world->MayIssue(0));
+    EXPECT_FALSE(world->RequireOwnThread(0, "all_reduce()", Line(1)));
+  });
+  own.join();
+  EXPECT_FALSE(world->MayIssue(0));
+  EXPECT_TRUE(world->MayIssue(1));
+  const std::string said = world->RequireOwnThread(0, "all_reduce()", Line(1)).Text();
+  EXPECT_EQ(said.find("all_reduce() at line 1: this is not the thread of rank 0."), 0u) << said;
+  world->End();
+  EXPECT_TRUE(world->MayIssue(0));  // which is an error of its own
+}
+
 TEST(World, ItsEndEndsTheWaitingForATurn) {
   const auto world = World::Begin(1, kLong);
   const auto turn = world->TakeTurn(0, true);

@@ -109,6 +109,7 @@ template <class Start>
 WorkPtr XlaBackend::Issue(const CallPtr& call, bool collective, const Start& start) {
   carrier().health().ThrowIfBroken();
   if (CallMode::OfThread().captures || OnPaper()) return start();  // no call of this rank yet
+  carrier().Admit(call);
   if (collective) call->number = ++issued_;
   Recorder::Get().Add(call);
   try {

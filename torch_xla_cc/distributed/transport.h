@@ -39,6 +39,8 @@ class Transport {
 
   // Before a call that this rank makes next, of which the other ranks hear.
   virtual void Announce(const CallPtr& call) = 0;
+  // Throws if this thread may not make the call at all. It is none then, and nothing comes of it.
+  virtual void Admit(const CallPtr&) {}
   // After a call has thrown: nothing of it shall run later.
   virtual void Forget() {}
 

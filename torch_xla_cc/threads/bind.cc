@@ -44,14 +44,8 @@ void DropFailed(int64_t rank) {
   if (World::OfThread() && !World::Outlived()) CallPython(Python().drop_pending, rank);
 }
 
-// torch_xla has no lock for what a thread traces while another runs the graph that it is a part of.
 void RequireOwnThread(World& world, int64_t rank, const std::string& what, const Site& site) {
-  if (world.MayIssue(rank)) return;
-  throw RanksDisagree(what + " at " + Text(site) + ": this is not the thread of rank " +
-                      std::to_string(rank) +
-                      ". Only that one calls its collectives and runs its graph: what others do "
-                      "comes at any time, and to the other ranks in any order. They may read "
-                      "tensors that have been computed: torch_xla.sync() first");
+  if (const Failure failure = world.RequireOwnThread(rank, what, site)) failure.Throw();
 }
 
 // The rank's turn, in which the call becomes a part of its graph.

@@ -82,6 +82,16 @@ bool World::HasEnded() {
   return ended_;
 }
 
+Failure World::RequireOwnThread(int64_t rank, const std::string& what, Site site) {
+  if (MayIssue(rank)) return {};
+  return {{{what + " at ", site},
+           {": this is not the thread of rank " + std::to_string(rank) +
+                ". Only that one calls its collectives and runs its graph: what others do comes at "
+                "any time, and to the other ranks in any order. They may read tensors that have "
+                "been computed: torch_xla.sync() first",
+            {}}}};
+}
+
 std::optional<World::Turn> World::TakeTurn(int64_t rank, bool wait) {
   // A rank that reads another's tensor may be one for which that waits.
   const bool of_another = has_entered && entered_as != rank;

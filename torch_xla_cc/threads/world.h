@@ -63,7 +63,10 @@ class World : public std::enable_shared_from_this<World> {
     int64_t rank_;
   };
   // Whether the rank's collectives may be issued on this thread: its own, if it has entered.
+  // torch_xla has no lock for what a thread traces while another runs the graph that it is a part
+  // of.
   bool MayIssue(int64_t rank);
+  Failure RequireOwnThread(int64_t rank, const std::string& what, Site site);
   // Waits for it, or gives none if another thread has it. The end of the world ends the waiting.
   std::optional<Turn> TakeTurn(int64_t rank, bool wait);
 

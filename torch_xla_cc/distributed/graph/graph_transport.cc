@@ -90,6 +90,13 @@ void GraphTransport::Announce(const CallPtr& call) {
   if (meeting_) meeting_->Announce(group(), call);
 }
 
+void GraphTransport::Admit(const CallPtr& call) {
+  const std::shared_ptr<World> world = meeting_ ? World::OfThread() : nullptr;
+  if (!world) return;
+  const Failure failure = world->RequireOwnThread(group().own(), call->what, call->site);
+  if (failure) failure.Throw();
+}
+
 void GraphTransport::Forget() {
   if (!beside_) DropPending(group());
 }

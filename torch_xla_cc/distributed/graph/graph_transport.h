@@ -25,6 +25,7 @@ class GraphTransport final : public Transport {
 
   bool MakesNodes() const override { return true; }
   void Announce(const CallPtr& call) override;
+  void Admit(const CallPtr& call) override;
   void Forget() override;
   void Hold() override { holds_ = true; }
   void Release() override;
