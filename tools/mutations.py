@@ -182,6 +182,24 @@ MUTATIONS = [
         ("//tests/threads:meeting_test",),
     ),
     Mutation(
+        "a rank left behind drops",
+        "if _C.ranks_outlived():\n        return  # what is pending",
+        "if False:\n        return  # what is pending",
+        ("tests/python/test_left_behind.py -k 'outlives'",),
+    ),
+    Mutation(
+        "lost collectives are run",
+        'if " xla_cc::" in line or not depending.isdisjoint(operands):',
+        "if not depending.isdisjoint(operands):",
+        ("tests/python/test_worlds.py",),
+    ),
+    Mutation(
+        "helpers take no turns",
+        "if (!wait && !free()) return std::nullopt;\n  turn_ended_.wait(lock, free);",
+        "",
+        ("//tests/threads:world_test_tsan",),
+    ),
+    Mutation(
         "what is pending is read without a lock",
         "const std::lock_guard<std::mutex> lock(monitor_.mutex);\n"
         "  return Runs(rank) && !ranks_[rank].pending.empty();",

@@ -204,7 +204,8 @@ def helpers_that_do_more(rank):
     x = torch.ones(2, device=torch_xla.device())
     total = xm.all_reduce(xm.REDUCE_SUM, x)
     dist.init_process_group("xla_cc", init_method="xla://")
-    calls = [lambda: xm.all_reduce(xm.REDUCE_SUM, x), lambda: dist.all_reduce(x)]
+    group = dist.group.WORLD  # torch has one for each thread
+    calls = [lambda: xm.all_reduce(xm.REDUCE_SUM, x), lambda: group.allreduce([x]).wait()]
     for f in (*calls, total.tolist, lambda: total.cpu()):
         helper = threading.Thread(target=call, args=(f,))
         helper.start()

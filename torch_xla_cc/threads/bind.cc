@@ -41,7 +41,12 @@ void RequireNotOutlived() {
 
 // What a rank has in its graph when it is told of a failure: its peers will not run theirs.
 void DropFailed(int64_t rank) {
-  if (World::OfThread() && !World::Outlived()) CallPython(Python().drop_pending, rank);
+  if (!World::OfThread() || World::Outlived()) return;
+  try {
+    Python().drop_pending(rank);
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable("torch_xla_cc: after ranks disagreed");  // which is what is told
+  }
 }
 
 void RequireOwnThread(World& world, int64_t rank, const std::string& what, const Site& site) {
@@ -87,9 +92,9 @@ Program TracedProgram(int64_t rank, size_t nodes) {
 }
 
 // Meets with what `hash` gives, and hands the graph over by calling `run`, and `wait` if it is not
-// None. A program that was captured is issued before. All in one turn, and one call, so that no
-// asynchronous exception (ctrl-C, launch stopping the ranks) comes between: the peers are in their
-// collectives by then.
+// None. A program that was captured is issued before. All in one turn; from the meeting on in one
+// call, so that no asynchronous exception (ctrl-C, launch stopping the ranks) comes between: the
+// peers are in their collectives by then.
 void Meet(int64_t rank, const py::function& hash, const py::object& run, const py::object& wait,
           const Program* program) {
   RequireNotOutlived();
@@ -99,8 +104,13 @@ void Meet(int64_t rank, const py::function& hash, const py::object& run, const p
   if (program != nullptr) {
     for (const IssuedCall& call : program->calls) IssueOrThrow(rank, call);
   }
-  const std::string program_hash =
-      world->HasPending(rank) ? hash().cast<std::string>() : std::string();
+  std::string program_hash;
+  try {
+    if (world->HasPending(rank)) program_hash = hash().cast<std::string>();
+  } catch (...) {
+    if (program != nullptr) world->Drop(rank);  // what was issued is in no graph
+    throw;
+  }
   // Other threads may call these two; what they raise is raised by this one.
   HandOver graph;
   std::optional<py::error_already_set> raised;
@@ -123,7 +133,8 @@ void Meet(int64_t rank, const py::function& hash, const py::object& run, const p
     failure = world->Meet(rank, site, program_hash, graph);
   }
   // The token of a graph that did not run is none: the next collective starts a new chain.
-  if ((raised || failure) && !World::Outlived()) ResetToken(rank);
+  // Of a failure it is what tells who loses the graph that there is one.
+  if (raised && !World::Outlived()) ResetToken(rank);
   if (raised) throw py::error_already_set(*raised);
   if (failure) failure.Throw();
 }
@@ -162,6 +173,7 @@ class RankTurn {
   void Enter() {
     RequireNotOutlived();
     if (const std::shared_ptr<World> world = World::OfThread()) turn_ = TakeTurn(*world, rank_);
+    RequireNotOutlived();  // nor while this waited
   }
   void Exit() { turn_.reset(); }
 
@@ -210,6 +222,7 @@ void BindThreads(py::module_& m) {
       });
   m.def("ranks_pending", Ask(&World::HasPending, false));
   m.def("ranks_idle", Ask(&World::IsIdle, false));
+  m.def("ranks_final", Ask(&World::IsFinal, false));
   m.def("ranks_losses", Ask(&World::Losses, int64_t{0}));
   m.def("ranks_drop", &Drop);
   m.def("ranks_outlived", &World::Outlived);
@@ -225,7 +238,8 @@ void BindThreads(py::module_& m) {
       .def("__exit__", [](RankTurn& turn, const py::args&) { turn.Exit(); });
   m.def("ranks_check", [](int64_t rank) {
     const std::shared_ptr<World> world = World::OfThread();
-    const Failure failure = world ? world->TakeFailure(rank) : Failure();
+    const bool own = world && world->MayIssue(rank);  // or it would never be told
+    const Failure failure = own ? world->TakeFailure(rank) : Failure();
     if (!failure) return;
     DropFailed(rank);
     failure.Throw();

@@ -87,8 +87,8 @@ Failure World::RequireOwnThread(int64_t rank, const std::string& what, Site site
   return {{{what + " at ", site},
            {": this is not the thread of rank " + std::to_string(rank) +
                 ". Only that one calls its collectives and runs its graph: what others do comes at "
-                "any time, and to the other ranks in any order. They may read tensors that have "
-                "been computed: torch_xla.sync() first",
+                "any time, and to the other ranks in any order. Others may read what it has "
+                "computed: have it call torch_xla.sync() first, and read whole tensors, x.cpu()",
             {}}}};
 }
 
@@ -283,6 +283,11 @@ std::vector<std::shared_ptr<Meeting>> World::Meetings() {
     if (auto open = joint.meeting.lock()) meetings.push_back(std::move(open));
   }
   return meetings;
+}
+
+bool World::IsFinal(int64_t) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  return final_;
 }
 
 Failure World::TakeFailure(int64_t rank) {

@@ -47,8 +47,8 @@ class World : public std::enable_shared_from_this<World> {
   void Enter(int64_t rank);  // on the thread of that rank
   void End();
 
-  // The threads of a rank, its own and its helpers, take turns: one of them issues collectives,
-  // runs the rank's graph or reads of it at a time. A thread may take several, one in the other.
+  // A rank's own thread, which issues collectives and runs the graph, and those that read of its
+  // device take turns. A thread may take several, one in the other.
   class Turn {
    public:
     Turn(std::shared_ptr<World> world, int64_t rank) : world_(std::move(world)), rank_(rank) {}
@@ -63,8 +63,6 @@ class World : public std::enable_shared_from_this<World> {
     int64_t rank_;
   };
   // Whether the rank's collectives may be issued on this thread: its own, if it has entered.
-  // torch_xla has no lock for what a thread traces while another runs the graph that it is a part
-  // of.
   bool MayIssue(int64_t rank);
   Failure RequireOwnThread(int64_t rank, const std::string& what, Site site);
   // Waits for it, or gives none if another thread has it. The end of the world ends the waiting.
@@ -98,6 +96,8 @@ class World : public std::enable_shared_from_this<World> {
   void Fail(int64_t rank, const std::string& message);
   // All shall stop, and none go on: unlike a disagreement, this is final.
   void Abort(const std::string& message);
+  // Whether no rank goes on after a failure.
+  bool IsFinal(int64_t rank);
   // The failure that this rank has not been told yet, if there is one.
   Failure TakeFailure(int64_t rank);
 

@@ -171,10 +171,11 @@ class Patches:
     def uninstall(self) -> None:
         """Undo them, but where another adapter needs them. Nothing if they are not made."""
         with self._lock:
-            if self._undo is not None and self._thread not in (None, threading.current_thread()):
+            thread = self._thread
+            if thread and thread.is_alive() and thread is not threading.current_thread():
                 raise RuntimeError(
                     f"{self._owner} is of one thread, and was installed on another, "
-                    f"{self._thread.name!r}: uninstall() it there"
+                    f"{thread.name!r}: uninstall() it there"
                 )
             self._users.clear()
             self._end()
@@ -220,5 +221,5 @@ class Patches:
 
     def _end(self) -> None:
         if self._undo is not None and not self._users and not self._holders:
-            undo, self._undo = self._undo, None
+            undo, self._undo, self._thread = self._undo, None, None
             undo.close()

@@ -126,12 +126,6 @@ def _prepare_cpu(nprocs: int | None) -> int:
         # torch_xla runs a graph of this many nodes by itself, past the read hooks.
         os.environ["XLA_TRIM_GRAPH_SIZE"] = str(2**60)
         os.environ[_PREPARED] = str(wanted)
-    if _forked_with_runtime:
-        raise RuntimeError(
-            "launch: this process was forked from one in which the XLA runtime had started, and "
-            "has none of its threads. Start it by multiprocessing's 'spawn' or 'forkserver', or "
-            "fork before any use of an XLA device"
-        )
     devices = len(XLAC._xla_get_devices())
     if devices != wanted or (wanted > 1 and os.environ.get(_PREPARED) != str(wanted)):
         raise RuntimeError(
@@ -200,6 +194,11 @@ def _stop(world: _C.World, ranks: list[_Rank], why: str) -> None:
         alive[0].thread.join(timeout=0.1)
 
 
+def _stop_at_exit(pid: int, world: _C.World, ranks: list[_Rank]) -> None:
+    if os.getpid() == pid:  # a child that was forked has no such threads
+        _stop(world, ranks, "the process ends")
+
+
 def launch(
     fn: Callable[..., Any],
     args: Sequence[Any] = (),
@@ -233,6 +232,12 @@ def launch(
         raise RuntimeError(
             "launch: eager mode of torch_xla is on. It runs each operation by itself, and ranks on "
             "threads have to meet before a collective runs. Turn it off first"
+        )
+    if _forked_with_runtime:
+        raise RuntimeError(
+            "launch: this process was forked from one in which the XLA runtime had started, and "
+            "has none of its threads. Start it by multiprocessing's 'spawn' or 'forkserver', or "
+            "fork before any use of an XLA device"
         )
     if not _running.acquire(blocking=False):
         raise RuntimeError(
@@ -270,14 +275,16 @@ def _launch_threads(
         ranks = [_Rank(world, rank, fn, args, end) for rank in range(count)]
         # A launch on a thread that the end of the process does not wait for: its ranks would run
         # on without an interpreter.
-        at_exit = functools.partial(_stop, world, ranks, "the process ends")
+        at_exit = functools.partial(_stop_at_exit, os.getpid(), world, ranks)
         atexit.register(at_exit)
         ends.callback(atexit.unregister, at_exit)
         for rank in ranks:
             rank.thread.start()
         _join(world, ranks)
         if any(rank.error is not None for rank in ranks):
-            # What the failed ranks left in their graphs shall not run in a later launch.
+            # What failed ranks left in their graphs shall not run in a later launch. One that is
+            # left behind may have the rank's turn until its world ends.
+            world.end()
             for rank in ranks:
                 read_hooks.drop(rank.rank)
         else:
@@ -288,9 +295,11 @@ def _launch_threads(
 
 def _distance(error: BaseException | None) -> int:
     """How far from the cause of a launch's failure an error is."""
-    if not isinstance(error, (_Stopped, _C.RanksDisagree)):
-        return 0
-    return 3 if isinstance(error, _Stopped) else 2 if type(error) is _C.RanksDisagree else 1
+    if isinstance(error, _Stopped):
+        return 3
+    if type(error) is _C.RanksDisagree:
+        return 2  # most often that another rank has failed; mismatches and timeouts have a type
+    return 1 if isinstance(error, _C.RanksDisagree) else 0
 
 
 def _raise_first(ranks: list[_Rank]) -> None:

@@ -107,8 +107,15 @@ def lose(rank: int | None) -> None:
         drop(default_rank() if rank is None else rank)
         return
     with _C.rank_turn(rank):
-        lost = salvage.save(rank, _originals["_xla_sync_multi"])
-        drop(rank)
+        if _C.token(rank) is None:
+            _C.ranks_drop(rank)  # nothing of it is in the graph
+            return
+        lost = salvage.pending(rank)
+        try:
+            if not _C.ranks_final(rank):  # else no rank goes on
+                lost = salvage.save(lost, _originals["_xla_sync_multi"])
+        finally:
+            drop(rank)
         salvage.spoil(lost)
 
 
@@ -127,11 +134,13 @@ def _compile_lock_open() -> Iterator[None]:
     if not lock._is_owned():
         yield
         return
-    held = lock._release_save()
+    held = None
     try:
+        held = lock._release_save()
         yield
     finally:
-        lock._acquire_restore(held)
+        if held is not None:
+            lock._acquire_restore(held)
 
 
 def _step_marker(
@@ -178,13 +187,13 @@ def run_pending(rank: int) -> None:
 
 
 def _before_read(rank: int, *tensors: torch.Tensor) -> None:
-    """Run what is pending, on the rank's own thread; others read only what is computed."""
+    """Run what is pending, on the rank's own thread; others may not if it is in what they read."""
     if _C.ranks_may_issue(rank):
         run_pending(rank)
         return
     _C.require_not_outlived()
-    if any(XLAC._check_tensor_need_materialization(list(tensors))):
-        _step(f"xla:{rank}", None, wait=False, reset_scope=False)  # which says why not
+    if _C.ranks_pending(rank) and any(XLAC._check_tensor_need_materialization(list(tensors))):
+        _C.require_own_thread(rank)
 
 
 def run_graph_of_this() -> None:
@@ -194,9 +203,10 @@ def run_graph_of_this() -> None:
 
 def _clear_pending_irs(device: str) -> None:
     """`_XLAC._clear_pending_irs`, and the collectives in them."""
-    _C.require_not_outlived()
-    _C.ranks_drop(_rank_of(device))
-    _originals["_clear_pending_irs"](device)
+    rank = _rank_of(device)
+    with _C.rank_turn(rank):
+        _C.ranks_drop(rank)
+        _originals["_clear_pending_irs"](device)
 
 
 def _warm_up_cache(tensors: list[torch.Tensor], devices: list[str]) -> None:
@@ -248,8 +258,12 @@ def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tens
 
 def _reader(name: str) -> Callable[..., Any]:
     def read(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (passed through)
-        tensors = _tensors_of(args)
-        rank = int(tensors[0].device.index) if tensors else _rank_of("")
+        tensors = _tensors_of((*args, *kwargs.values()))
+        if tensors:
+            rank = int(tensors[0].device.index)
+        else:  # all of a device
+            rank = _rank_of(args[0] if args and isinstance(args[0], str) else "")
+            _C.require_own_thread(rank)
         with _C.rank_turn(rank):
             _before_read(rank, *tensors)
             return _originals[name](*args, **kwargs)

@@ -25,8 +25,11 @@ void RunPending(const RankGroup& group, Timeout timeout) {
 void DropPending(const RankGroup& group) {
   const py::gil_scoped_acquire locked;
   // A helper of a rank has another default device. Elsewhere than on threads the default is meant.
-  CallPython(Python().drop_pending,
-             World::OfThread() ? py::cast(group.own()) : py::object(py::none()));
+  try {
+    Python().drop_pending(World::OfThread() ? py::cast(group.own()) : py::object(py::none()));
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable("torch_xla_cc: after a call that failed");  // which is told
+  }
 }
 
 }  // namespace xla_cc

@@ -13,18 +13,22 @@ void BackgroundTask::Start(std::function<void()> f) {
     started_ = true;
   }
   std::thread([this, f = std::move(f)] {
+    const auto end = [this](const std::exception_ptr& wrong) {
+      const std::lock_guard lock(mutex_);
+      wrong_ = wrong;
+      ended_ = true;
+      changed_.notify_all();
+    };
     std::exception_ptr wrong;
     try {
       f();
     } catch (const abi::__forced_unwind&) {
+      end(nullptr);
       throw;  // Python ends the thread, which has asked for the interpreter lock when there is none
     } catch (...) {
       wrong = std::current_exception();
     }
-    const std::lock_guard lock(mutex_);
-    wrong_ = wrong;
-    ended_ = true;
-    changed_.notify_all();
+    end(wrong);
   }).detach();
 }
 

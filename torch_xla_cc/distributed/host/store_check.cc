@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 // longer each time: all who wait ask one store.
 constexpr Timeout kSlice{500};
 constexpr Timeout kFirstPause{20};
-constexpr Timeout kDying{2000};
+constexpr Timeout kDying{2000};   // from the loss of a process's connections to its end, at most
 constexpr Timeout kAnswer{5000};  // how long to wait for what is there
 constexpr const char* kBroken = "broken";
 constexpr const char* kProcess = "process";
@@ -299,8 +299,9 @@ void StoreCheck::Explain(const GroupCall& call, const Said& said, const std::str
   std::vector<int> dead = Dead();
   // A process that is killed loses its connections first, and is gone a little later.
   const Clock::time_point end = Clock::now() + kDying;
-  while (dead.empty() && !timed_out && Clock::now() < end) {
-    std::this_thread::sleep_for(kFirstPause);
+  Timeout pause = kFirstPause;
+  for (; dead.empty() && !timed_out && Clock::now() < end; pause = std::min(2 * pause, kSlice)) {
+    std::this_thread::sleep_for(pause);
     ThrowIfBroken();
     dead = Dead();
   }
