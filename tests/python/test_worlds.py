@@ -113,12 +113,14 @@ def who_is_told_at_its_next_call(rank):
     x = torch.ones(2, device=torch_xla.device())
     if rank == 0:
         total = xm.all_reduce(xm.REDUCE_SUM, x)
+        begun.set()
         told.wait(20)
         with pytest.raises(torch_xla_cc.RanksDisagree):
             xm.all_gather(x)
         torch_xla.sync()
         assert total.isnan().all().item()
     else:
+        assert begun.wait(20)
         with pytest.raises(torch_xla_cc.RanksDisagree):
             while not told.is_set():
                 xm.all_gather(torch.ones(rank, device=torch_xla.device())).tolist()
@@ -127,7 +129,8 @@ def who_is_told_at_its_next_call(rank):
     return xm.all_reduce(xm.REDUCE_SUM, x).tolist()
 
 
-told, issued = threading.Event(), threading.Barrier(3)
+issued = threading.Barrier(3)
+told, begun = threading.Event(), threading.Event()
 
 
 def test_who_is_told_at_its_next_call_runs_none_of_those_before(world):
