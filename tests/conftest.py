@@ -14,8 +14,13 @@ import processes
 import pytest
 import worlds
 
-# One of these that begins last is waited for by all others: xdist hands files out in this order.
-_LONG = ("test_torch_suite.py", "test_late_ranks.py", "test_random_programs.py", "test_faults.py")
+# The longest first: one that begins last is waited for by the others. xdist hands files out so.
+_LONG = (
+    *("test_advice.py", "test_megatron.py", "test_torch_suite.py", "test_capabilities.py"),
+    *("test_uneven.py", "test_values.py", "test_spmd.py", "test_dtensor.py", "test_deepspeed.py"),
+    *("test_compile_functions.py", "test_left_behind.py", "test_launch.py", "test_fsdp2.py"),
+    *("test_late_ranks.py", "test_random_programs.py", "test_from_nccl.py", "test_faults.py"),
+)
 
 _QUICK = {
     *("test_bare_channels", "test_cache", "test_coming_from_xm", "test_compare", "test_compile"),

@@ -1,12 +1,30 @@
 // The extension module torch_xla_cc._C: what each folder binds, in one place.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
 #include "torch_xla_cc/call_site.h"
 #include "torch_xla_cc/distributed/bind.h"
 #include "torch_xla_cc/graph/bind.h"
 #include "torch_xla_cc/graph/records.h"
 #include "torch_xla_cc/graph/tokens.h"
 #include "torch_xla_cc/graph/torch_ops.h"
+#include "torch_xla_cc/groupcall/at_work.h"
 #include "torch_xla_cc/python_side.h"
 #include "torch_xla_cc/threads/bind.h"
+
+namespace {
+
+// The last that the process does if a thread still waits for peers: what is destroyed from here on,
+// of libraries that were loaded before this one, is what such a thread uses when they have died.
+void EndAtOnce(int status, void*) {
+  if (!xla_cc::AtWork::Any()) return;
+  std::fflush(nullptr);
+  _exit(status);
+}
+
+}  // namespace
 
 PYBIND11_MODULE(_C, m) {
   using namespace xla_cc;  // NOLINT: the module's body is this library's
@@ -19,6 +37,7 @@ PYBIND11_MODULE(_C, m) {
   BindThreads(m);
   BindDistributed(m);
   RegisterTorchOps();
+  on_exit(&EndAtOnce, nullptr);
   // At the end of the process: what holds tensors lets them go while there is an interpreter.
   m.def("let_go", [] {
     ResetTokens();

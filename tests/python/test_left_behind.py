@@ -367,14 +367,14 @@ def test_the_process_ends_while_something_is_received(tmp_path):
             work = dist.irecv(x, 1)  # which is never sent
             time.sleep(0.5)
         else:
-            time.sleep(3)
+            time.sleep(float(sys.argv[3]))
         """)
     )
-    for attempt in range(2):
-        url = f"file://{tmp_path}/store{attempt}"
+    for seconds in ("3", "0.55"):  # what is received from may end first
+        url = f"file://{tmp_path}/store{seconds}"
         ranks = [
             subprocess.Popen(
-                [sys.executable, str(path), str(rank), url],
+                [sys.executable, str(path), str(rank), url, seconds],
                 env=ENV,
                 stderr=subprocess.PIPE,
                 text=True,

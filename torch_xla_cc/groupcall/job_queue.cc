@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "torch_xla_cc/groupcall/at_work.h"
+
 namespace xla_cc {
 
 JobQueue::~JobQueue() {
@@ -45,8 +47,11 @@ void JobQueue::Work() {
     jobs_.pop_front();
     busy_ = true;
     lock.unlock();
-    job();
-    job = nullptr;  // and what it held, without the lock
+    {
+      const AtWork at_work;
+      job();
+      job = nullptr;  // and what it held, without the lock
+    }
     lock.lock();
     busy_ = false;
   }

@@ -5,6 +5,8 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "torch_xla_cc/groupcall/at_work.h"
+
 namespace xla_cc {
 
 void BackgroundTask::Start(std::function<void()> f) {
@@ -12,7 +14,9 @@ void BackgroundTask::Start(std::function<void()> f) {
     const std::lock_guard lock(mutex_);
     started_ = true;
   }
-  std::thread([this, f = std::move(f)] {
+  std::thread([this, given = std::move(f)]() mutable {
+    const AtWork at_work;
+    const std::function<void()> f = std::move(given);  // and what it holds, before that
     const auto end = [this](const std::exception_ptr& wrong) {
       const std::lock_guard lock(mutex_);
       wrong_ = wrong;
