@@ -26,11 +26,19 @@ def pid():
     return cpu._kept._process.pid
 
 
-def test_it_is_kept_for_as_many_ranks():
+def test_it_is_kept_for_as_many_ranks(monkeypatch):
     assert compiled(8)
     first = pid()
+    monkeypatch.setenv("OLDPWD", "/nowhere")  # which is nothing to a compiler
     assert compiled(16) and pid() == first
     assert compiled(8, ranks=4) and pid() != first
+
+
+def test_it_is_not_kept_for_other_variables_of_xla(monkeypatch):
+    assert compiled(8)
+    first = pid()
+    monkeypatch.setenv("XLA_SAVE_TENSORS_FMT", "hlo")
+    assert compiled(8) and pid() != first
 
 
 def test_one_that_has_died_is_replaced():

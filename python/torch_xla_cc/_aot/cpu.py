@@ -19,13 +19,16 @@ from .errors import CompilerError, CompilerTimeout
 
 _CHILD = Path(__file__).with_name("cpu_child.py")
 _STDERR_TAIL = 16_000
+# Variables of the environment that make another compiler of it. Of others some change all the time:
+# pytest has one with the name of the test.
+_READ = ("XLA_", "PJRT_", "TF_", "TORCH", "PT_", "OMP_", "MKL_", "LD_", "PYTHON")
 
 
 class _Child:
     """A process that compiles one module after the other, for so many ranks on threads."""
 
     def __init__(self, ranks: int, environment: dict[str, str]) -> None:
-        self._serves = ranks, environment
+        self._serves = ranks, _of_compiler(environment)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by end)
         self._pipe, theirs = Pipe()
         with theirs:
@@ -41,7 +44,7 @@ class _Child:
             )
 
     def serves(self, ranks: int, environment: dict[str, str]) -> bool:
-        return self._process.poll() is None and self._serves == (ranks, environment)
+        return self._process.poll() is None and self._serves == (ranks, _of_compiler(environment))
 
     def compile(self, parameters: str, module: bytes, timeout_s: float) -> bytes:
         late = threading.Event()
@@ -80,6 +83,10 @@ class _Child:
         """Close what this process has of it."""
         self._pipe.close()
         self._errors.close()
+
+
+def _of_compiler(environment: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(_READ)}
 
 
 _lock = threading.Lock()
