@@ -27,6 +27,7 @@ for purpose in "$@"; do
       ;;
     check)
       need bazel-bootstrap command -v bazel-4
+      need ccache command -v ccache
       need libgtest-dev test -e /usr/include/gtest/gtest.h
       need shellcheck command -v shellcheck
       need chromium command -v chromium

@@ -1,4 +1,5 @@
 // The extension module torch_xla_cc._C: what each folder binds, in one place.
+#include <pthread.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -38,6 +39,7 @@ PYBIND11_MODULE(_C, m) {
   BindDistributed(m);
   RegisterTorchOps();
   on_exit(&EndAtOnce, nullptr);
+  pthread_atfork(nullptr, nullptr, &AtWork::Forked);
   // At the end of the process: what holds tensors lets them go while there is an interpreter.
   m.def("let_go", [] {
     ResetTokens();

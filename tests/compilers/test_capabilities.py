@@ -1,5 +1,6 @@
 """The capability table says what the compilers do: a sample is probed again."""
 
+import functools
 import importlib.util
 import re
 import subprocess
@@ -8,6 +9,7 @@ import zlib
 from itertools import product
 from pathlib import Path
 
+import beside
 import pytest
 import tomllib
 
@@ -87,22 +89,42 @@ def test_sample_is_as_the_table_says(name):
     assert differences(name, probes) == []
 
 
-def test_sample_is_as_the_table_says_on_cpu():
+def probed(cells):
+    return [probe for found in _threads.probe(DEVICES["cpu/4"], cells) for probe in found]
+
+
+@functools.cache
+def sample_of_cpu():
     some = sample("cpu/4", 20)
     some.sort(key=lambda cell: (cell.form == "partial", cell.op, cell.form, cell.number))
-    probes = [probe for found in _threads.probe(DEVICES["cpu/4"], some) for probe in found]
-    assert [cell for cell, _ in probes] == some
+    return some
+
+
+WITHOUT_CHANNEL = [
+    Cell("all_to_all", "f32", "-", "world", "one"),
+    Cell("all_to_all", "s8", "-", "world", "one"),  # is not tried
+    Cell("all_gather", "f32", "-", "world", "one"),
+]
+# What does not work on CPU threads waits until it is given up.
+ON_CPU = beside.Runs(
+    sample=lambda: probed(sample_of_cpu()), without_channel=lambda: probed(WITHOUT_CHANNEL)
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _start_on_cpu():
+    ON_CPU.start()
+
+
+def test_sample_is_as_the_table_says_on_cpu():
+    probes = ON_CPU["sample"]
+    assert [cell for cell, _ in probes] == sample_of_cpu()
     assert differences("cpu/4", probes) == []
 
 
 def test_ranks_of_different_programs_never_meet_without_a_channel():
     """It ends the process, and costs this one cell."""
-    some = [
-        Cell("all_to_all", "f32", "-", "world", "one"),
-        Cell("all_to_all", "s8", "-", "world", "one"),  # is not tried
-        Cell("all_gather", "f32", "-", "world", "one"),
-    ]
-    probes = [probe for found in _threads.probe(DEVICES["cpu/4"], some) for probe in found]
+    probes = ON_CPU["without_channel"]
     assert differences("cpu/4", probes) == []
     assert [outcome.result for _, outcome in probes] == ["crashed", "crashed", NATIVE]
 

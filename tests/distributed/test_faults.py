@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import as_tpu
+import beside
 import faults
 import forks
 import processes
@@ -14,6 +15,22 @@ import worlds
 RUN = {"threads": worlds.run, "processes": processes.run}
 AS_TPU = {**RUN, "as tpu": as_tpu.run}
 SLACK_S = 5.0  # what the issue gives beyond a time limit
+
+
+def late(kind, late_s):
+    with kind(2) as ranks:
+        return ranks.run(faults.late, late_s, timeout_s=90.0)
+
+
+LATE = beside.Runs(
+    threads=lambda: late(worlds.World, 18.0),  # XLA:CPU ends a process after 15
+    processes=lambda: late(processes.Processes, 6.0),
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _start_late():
+    LATE.start()
 
 
 def check_after(state, world):
@@ -46,12 +63,6 @@ def test_a_rank_does_not_come(where):
         assert "last called all_reduce(float32[1], SUM)" in message or where == "threads"
         assert calls[0]["state"] == "failed" or rank == 1
         check_after(state, 3)
-
-
-@pytest.mark.parametrize("where", RUN)
-def test_a_late_rank(where):
-    late_s = 18.0 if where == "threads" else 6.0  # XLA:CPU ends a process after 15
-    assert RUN[where](2, faults.late, late_s, timeout_s=90.0) == [[2.0] * 4] * 2
 
 
 @pytest.mark.parametrize("where", RUN)
@@ -144,3 +155,8 @@ def test_a_rank_is_killed(when, tmp_path):
         assert "rank 2 has died" in message, said
         assert "last called all_reduce(float32[" in message, said
         assert "killed.py:" in message and float(took) < 10, said  # of a time limit of 60 s
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_a_late_rank(where):
+    assert LATE[where] == [[2.0] * 4] * 2

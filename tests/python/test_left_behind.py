@@ -353,37 +353,48 @@ def test_the_process_ends_while_a_launch_runs(ends, tmp_path):
     assert done.returncode == 7, (done.returncode, done.stderr[-3000:])
 
 
-def test_the_process_ends_while_something_is_received(tmp_path):
+@pytest.mark.parametrize("waits", ["dist.irecv(x, 1)", "dist.all_reduce(x, async_op=True)"])
+def test_the_process_ends_while_it_waits_for_a_peer(waits, tmp_path):
+    """Rank 1 ends when all that libraries destroy at the end of rank 0's process is destroyed.
+
+    The last that a process does is what it registered first: to sleep as many seconds as its status
+    says.
+    """
     path = tmp_path / "program.py"
     path.write_text(
-        textwrap.dedent("""
-        import sys, time
+        textwrap.dedent(f"""
+        import ctypes, os, sys, time
+        if sys.argv[1] == "0":
+            libc = ctypes.CDLL(None)
+            libc.on_exit(libc.sleep, None)
         import torch, torch_xla, torch.distributed as dist, torch_xla_cc.distributed
-        rank = int(sys.argv[1])
+        rank, ends = int(sys.argv[1]), sys.argv[3]
         dist.init_process_group("xla_cc", init_method=sys.argv[2], rank=rank, world_size=2)
         x = torch.ones(3, device=torch_xla.device())
         dist.all_reduce(x)
         if rank == 0:
-            work = dist.irecv(x, 1)  # which is never sent
+            work = {waits}  # it never comes
             time.sleep(0.5)
-        else:
-            time.sleep(float(sys.argv[3]))
+            open(ends, "w").close()
+            sys.exit(4)
+        while not os.path.exists(ends):
+            time.sleep(0.05)
+        time.sleep(2)
         """)
     )
-    for seconds in ("3", "0.55"):  # what is received from may end first
-        url = f"file://{tmp_path}/store{seconds}"
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, str(path), str(rank), url, seconds],
-                env=ENV,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(2)
-        ]
-        try:
-            ended = [(rank.communicate(timeout=90)[1], rank.returncode) for rank in ranks]
-        finally:
-            for rank in ranks:
-                rank.kill()
-        assert [status for _, status in ended] == [0, 0], ended
+    arguments = [f"file://{tmp_path}/store", str(tmp_path / "ends")]
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(path), str(rank), *arguments],
+            env=ENV,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        ended = [(rank.communicate(timeout=90)[1], rank.returncode) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [status for _, status in ended] == [4, 0], ended

@@ -114,7 +114,7 @@ def who_is_told_at_its_next_call(rank):
     if rank == 0:
         total = xm.all_reduce(xm.REDUCE_SUM, x)
         begun.set()
-        told.wait(20)
+        assert told.wait(20)
         with pytest.raises(torch_xla_cc.RanksDisagree):
             xm.all_gather(x)
         torch_xla.sync()

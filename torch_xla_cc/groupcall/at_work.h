@@ -14,6 +14,7 @@ class AtWork {
   AtWork& operator=(const AtWork&) = delete;
 
   static bool Any() { return count_ > 0; }
+  static void Forked() { count_ = 0; }  // the threads are the parent's
 
  private:
   inline static std::atomic<int> count_{0};
