@@ -23,6 +23,7 @@ import threading, time
 import torch, torch_xla, torch.distributed as dist
 import torch_xla_cc, torch_xla_cc.distributed
 from torch_xla_cc import xla_model as xm
+from torch_xla_cc._threads import read_hooks
 
 go, done, said = threading.Event(), threading.Event(), []
 
@@ -78,12 +79,13 @@ def script(code: str) -> list[str]:
         "torch.ones(3, device=device).tolist()",
         "torch_xla.sync()",
         "torch_xla._XLAC._clear_pending_irs('xla:1')",
+        "read_hooks.drop(1)  # as when it was in a call that fails now",
     ],
 )
 def test_a_rank_that_outlives_its_launch_changes_nothing_of_the_next(what):
     values, said = script(LEFT.format(what=what))
     assert values == repr([([4.0] * 3, [1.0] * 3, [1.0] * 3), ([4.0] * 3, [1.0] * 3, [3.0] * 3)])
-    assert what.startswith("pass") or "a rank whose launch has ended" in said, said
+    assert what.startswith(("pass", "read_hooks")) or "a rank whose launch has ended" in said, said
 
 
 def test_a_rank_that_outlives_its_launch_leaves_the_programs_groups():
