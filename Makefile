@@ -16,11 +16,8 @@ SHELL := bash
 
 override VENV := $(abspath $(VENV))
 BIN := $(VENV)/bin
-# What compilers and mypy made of files that have not changed, in any clone.
-CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/torch_xla_cc
-BAZEL_TEST := $(BAZEL) test --disk_cache=$(CACHE)/bazel
-CCACHE := $(if $(shell command -v ccache),env CCACHE_DIR=$(CACHE)/ccache CCACHE_BASEDIR=$(CURDIR) \
-  CCACHE_NOHASHDIR=1 CXX='ccache c++')
+# Debian's ccache stands in for the compilers there, if it is installed.
+COMPILERS := /usr/lib/ccache
 RUN := PYTHONPATH=$(CURDIR)/python $(BIN)/python
 STAMP := $(VENV)/.torch_xla_cc.$(shell cat pyproject.toml tools/setup_venv.sh | sha256sum | cut -c1-16)
 
@@ -57,7 +54,8 @@ build: $(EXTENSION) ## Set up, and compile the extension module in place
 $(EXTENSION): $(EXTENSION_SOURCES) | $(STAMP)
 	@echo "Compiling torch_xla_cc._C"
 	@mkdir -p build && touch build/started
-	@CPPFLAGS=-Werror PATH="$(BIN):$$PATH" $(CCACHE) $(BIN)/python setup.py build_ext --inplace \
+	@CPPFLAGS=-Werror CCACHE_BASEDIR=$(CURDIR) CCACHE_NOHASHDIR=1 \
+	  PATH="$(COMPILERS):$(BIN):$$PATH" $(BIN)/python setup.py build_ext --inplace \
 	  >build/extension.log 2>&1 || { cat build/extension.log; exit 1; }
 	@# What was edited since is not in it.
 	@touch -r build/started $@
@@ -68,11 +66,11 @@ demo: build ## Set up, build, and run the demo
 PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: lint build ## Lint, and the tests that take a few minutes: for every save
-	$(BAZEL_TEST) //...
+	$(BAZEL) test //...
 	$(RUN) $(PYTEST) -q -m quick
 
 test: packages-check build ## Set up, build, and run the tests of C++ and of Python: for every commit
-	$(BAZEL_TEST) //...
+	$(BAZEL) test //...
 	$(RUN) $(PYTEST) --durations 15
 
 hunt: build ## Look for faults at random, for hours: HUNT=20 times as much as the tests do
@@ -89,7 +87,7 @@ lint-cpp: $(STAMP)
 lint-python: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy --cache-dir $(CACHE)/mypy
+	$(BIN)/mypy
 
 lint-shell: packages-check
 	shellcheck $(SHELL_SCRIPTS)
@@ -104,7 +102,7 @@ bench: build ## Run the benchmarks
 
 # Tests write the golden files instead of comparing, outside Bazel's sandbox, into this tree.
 golden: packages-check ## Rewrite tests/golden from what the lowerings emit now
-	$(BAZEL_TEST) --strategy=TestRunner=local --nocache_test_results \
+	$(BAZEL) test --strategy=TestRunner=local --nocache_test_results \
 	  --test_env=UPDATE_GOLDEN=1 --test_env=BUILD_WORKSPACE_DIRECTORY=$(CURDIR) //tests/lowering:all
 
 support: build ## Rewrite docs/support.md from what calls of torch.distributed become now

@@ -7,6 +7,7 @@
 `make test` runs all tests.
 """
 
+import multiprocessing
 from collections.abc import Iterator
 
 import effort
@@ -35,8 +36,8 @@ _HUNT = {
 _CONCURRENT = {
     *("test_batches", "test_buffers", "test_calls", "test_channels", "test_compiled"),
     *("test_disagree", "test_events", "test_faults", "test_graphs", "test_groups"),
-    *("test_late_ranks", "test_launch", "test_left_behind", "test_ordering", "test_soak"),
-    "test_worlds",
+    *("test_late_ranks", "test_launch", "test_left_behind", "test_ordering", "test_process_end"),
+    *("test_soak", "test_worlds"),
 }
 
 
@@ -65,3 +66,5 @@ def _ranks() -> Iterator[None]:
     yield
     processes.close_all()
     worlds.close_all()
+    for child in multiprocessing.active_children():  # of what ran beside tests: see beside.py
+        child.kill()

@@ -38,6 +38,7 @@ PYBIND11_MODULE(_C, m) {
   BindThreads(m);
   BindDistributed(m);
   RegisterTorchOps();
+  m.def("at_work", &AtWork::Any);
   on_exit(&EndAtOnce, nullptr);
   pthread_atfork(nullptr, nullptr, &AtWork::Forked);
   // At the end of the process: what holds tensors lets them go while there is an interpreter.

@@ -133,6 +133,7 @@ def missing(rank, timeout_s):
 
 def late(rank, late_s):
     group = group_of(late_s + 60)
+    dist.all_reduce(ones(1), group=group)  # both have started
     if rank == 1:
         time.sleep(late_s)
     x = ones(4)

@@ -5,8 +5,9 @@
     def test_asleep():
         assert LATE["asleep"] == ...
 
-The first that is asked for starts all of them, each on a thread: what one of them needs (a world, a
-process) is its own.
+The first that is asked for starts all of them, each on a thread; a fixture that calls `start()`
+does so before the first test. What one of them needs (a world, a process) is its own, and is killed
+with the tests (conftest.py).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
+
+import forks
 
 
 class Runs:
@@ -31,9 +34,9 @@ class Runs:
     def start(self) -> None:
         """Start all, unless they have been started."""
         if not self._results:
+            forks.server()  # which changes the environment of the process while it starts
             self._results = {name: Future() for name in self._runs}
             for name in self._runs:
-                # A daemon: tests that are interrupted don't wait for it.
                 threading.Thread(target=self._run, args=(name,), daemon=True).start()
 
     def _run(self, name: str) -> None:

@@ -37,8 +37,8 @@ _NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THR
 _context: Any = None
 
 
-def _server() -> Any:
-    """The context of the server of this process, which runs."""
+def server() -> Any:
+    """The context of the server of this process, which runs. Not from several threads at first."""
     global _context
     if _context is None:
         _context = multiprocessing.get_context("forkserver")
@@ -82,7 +82,7 @@ def start(
     with contextlib.ExitStack() as files:
         if output is None:
             output = files.enter_context(open(os.devnull, "w"))
-        process = _server().Process(
+        process = server().Process(
             target=_child,
             args=(
                 _Descriptor(output.fileno()),

@@ -1,9 +1,7 @@
 """Threads that launch does not wait for: helpers of a rank, ranks that outlive it, the process."""
 
 import os
-import subprocess
 import sys
-import textwrap
 import threading
 
 import forks
@@ -85,7 +83,10 @@ def script(code: str) -> list[str]:
 def test_a_rank_that_outlives_its_launch_changes_nothing_of_the_next(what):
     values, said = script(LEFT.format(what=what))
     assert values == repr([([4.0] * 3, [1.0] * 3, [1.0] * 3), ([4.0] * 3, [1.0] * 3, [3.0] * 3)])
-    assert what.startswith(("pass", "read_hooks")) or "a rank whose launch has ended" in said, said
+    if what.startswith(("pass", "read_hooks")):
+        assert said == "[]"
+    else:
+        assert "a rank whose launch has ended" in said, said
 
 
 def test_a_rank_that_outlives_its_launch_leaves_the_programs_groups():
@@ -324,79 +325,3 @@ assert os.waitpid(child, 0)[1] == 0
         )
     )
     assert "this process was forked from one in which the XLA runtime had started" in text
-
-
-@pytest.mark.parametrize("ends", ["sys.exit(7)", "raise SystemExit(7)"])
-def test_the_process_ends_while_a_launch_runs(ends, tmp_path):
-    """Of a new interpreter: that of the tests' server ends without its own end."""
-    path = tmp_path / "program.py"
-    path.write_text(
-        textwrap.dedent(f"""
-        import sys, threading, time
-        import torch, torch_xla, torch_xla_cc, torch.distributed as dist, torch_xla_cc.distributed
-        going = threading.Event()
-        def fn(rank):
-            dist.init_process_group("xla_cc", init_method="xla://")
-            while True:
-                x = torch.ones(3, device=torch_xla.device())
-                dist.all_reduce(x)
-                assert x.tolist() == [3.0] * 3
-                going.set()
-        def run():
-            torch_xla_cc.launch(fn, nprocs=3, timeout_s=60)
-        threading.Thread(target=run, daemon=True).start()
-        assert going.wait(60)
-        {ends}
-        """)
-    )
-    done = subprocess.run(
-        [sys.executable, str(path)], env=ENV, capture_output=True, text=True, timeout=100
-    )
-    assert done.returncode == 7, (done.returncode, done.stderr[-3000:])
-
-
-@pytest.mark.parametrize("waits", ["dist.irecv(x, 1)", "dist.all_reduce(x, async_op=True)"])
-def test_the_process_ends_while_it_waits_for_a_peer(waits, tmp_path):
-    """Rank 1 ends when all that libraries destroy at the end of rank 0's process is destroyed.
-
-    The last that a process does is what it registered first: to sleep as many seconds as its status
-    says.
-    """
-    path = tmp_path / "program.py"
-    path.write_text(
-        textwrap.dedent(f"""
-        import ctypes, os, sys, time
-        if sys.argv[1] == "0":
-            libc = ctypes.CDLL(None)
-            libc.on_exit(libc.sleep, None)
-        import torch, torch_xla, torch.distributed as dist, torch_xla_cc.distributed
-        rank, ends = int(sys.argv[1]), sys.argv[3]
-        dist.init_process_group("xla_cc", init_method=sys.argv[2], rank=rank, world_size=2)
-        x = torch.ones(3, device=torch_xla.device())
-        dist.all_reduce(x)
-        if rank == 0:
-            work = {waits}  # it never comes
-            time.sleep(0.5)
-            open(ends, "w").close()
-            sys.exit(4)
-        while not os.path.exists(ends):
-            time.sleep(0.05)
-        time.sleep(2)
-        """)
-    )
-    arguments = [f"file://{tmp_path}/store", str(tmp_path / "ends")]
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(path), str(rank), *arguments],
-            env=ENV,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        ended = [(rank.communicate(timeout=90)[1], rank.returncode) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert [status for _, status in ended] == [4, 0], ended

@@ -14,7 +14,8 @@ class AtWork {
   AtWork& operator=(const AtWork&) = delete;
 
   static bool Any() { return count_ > 0; }
-  static void Forked() { count_ = 0; }  // the threads are the parent's
+  // The threads are the parent's: the child need not end at once because of them.
+  static void Forked() { count_ = 0; }
 
  private:
   inline static std::atomic<int> count_{0};

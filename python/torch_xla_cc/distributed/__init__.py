@@ -6,6 +6,7 @@ dist.init_process_group("xla_cc")                 # or "cpu:gloo,xla:xla_cc"
 
 from __future__ import annotations
 
+import atexit
 import os
 from datetime import timedelta
 from typing import Any
@@ -19,6 +20,7 @@ from torch_xla_cc._ops.call_modes import in_graph, on_paper, one_buffer
 from torch_xla_cc._runtime.private import backend_plugins, c10d_bindings
 from torch_xla_cc._threads.worlds import this_rank
 from torch_xla_cc.distributed import _autograd, _flight
+from torch_xla_cc.distributed._end import leave_groups
 from torch_xla_cc.distributed._flight import flight_recorder
 from torch_xla_cc.distributed._groups import monitored_barrier, split_group
 from torch_xla_cc.distributed._paper import paper_world
@@ -105,5 +107,6 @@ def _create(options: Any, _: Any = None) -> Any:  # noqa: ANN401
 _C.register_kernels()
 _autograd.register()
 _flight.start()
+atexit.register(leave_groups)
 if BACKEND.upper() not in backend_plugins:
     dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["xla"])
