@@ -35,6 +35,7 @@ _HUNT = {
 }
 _CONCURRENT = {
     *("test_batches", "test_buffers", "test_calls", "test_channels", "test_compiled"),
+    "test_ctrl_c",
     *("test_disagree", "test_events", "test_faults", "test_graphs", "test_groups"),
     *("test_late_ranks", "test_launch", "test_left_behind", "test_ordering", "test_process_end"),
     *("test_soak", "test_worlds"),
