@@ -34,6 +34,17 @@ struct Box {
     for (const Coordinates& side : sides) sizes.push_back(static_cast<int64_t>(side.size()));
     return sizes;
   }
+  // By axis, from each chip to the next; 0 where there is one. None if steps differ.
+  std::optional<Coordinates> Steps() const {
+    Coordinates steps;
+    for (const Coordinates& side : sides) {
+      steps.push_back(side.size() == 1 ? 0 : side[1] - side[0]);
+      for (size_t i = 1; i < side.size(); ++i) {
+        if (side[i] - side[i - 1] != steps.back()) return std::nullopt;
+      }
+    }
+    return steps;
+  }
   // Members are on chips of their own: if there are as many as places, each place has one.
   bool IsFull() const {
     size_t places = 1;
@@ -194,6 +205,17 @@ std::optional<Boxes> BoxesOf(const Groups& groups, const Topology& topology, int
     boxes.stages.push_back(std::move(stage));
   }
   return boxes;
+}
+
+bool AreEvenBoxes(const Groups& groups, const Topology& topology, int64_t world_size) {
+  if (!BoxesOf(groups, topology, world_size)) return false;
+  std::optional<Coordinates> steps;
+  for (const std::vector<int64_t>& group : groups.Expanded(world_size)) {
+    const std::optional<Coordinates> own = Box(group, topology).Steps();
+    if (!own || (steps && *own != *steps)) return false;
+    steps = own;
+  }
+  return true;
 }
 
 }  // namespace xla_cc

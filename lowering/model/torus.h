@@ -45,4 +45,7 @@ constexpr int64_t kShares = 96;
 // None if the groups are no boxes, or the topology is not that of so many ranks.
 std::optional<Boxes> BoxesOf(const Groups& groups, const Topology& topology, int64_t world_size);
 
+// Whether they are boxes of which the chips stand in equal steps along each axis, the same in all.
+bool AreEvenBoxes(const Groups& groups, const Topology& topology, int64_t world_size);
+
 }  // namespace xla_cc

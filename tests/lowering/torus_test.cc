@@ -73,6 +73,18 @@ TEST(Boxes, NoneForOthers) {
       BoxesOf(Groups({{0, 1}, {2, 3}, {4, 6}, {5, 7}}), Mesh({{2, false}, {4, false}}), 8));
 }
 
+TEST(Boxes, AreEvenIfStepsAreTheSame) {
+  const Topology line = Mesh({{8, false}});
+  EXPECT_TRUE(AreEvenBoxes(Groups(), line, 8));
+  EXPECT_TRUE(AreEvenBoxes(Groups({{0, 1}, {2, 3}, {4, 5}, {6, 7}}), line, 8));
+  EXPECT_TRUE(AreEvenBoxes(Groups({{0, 2, 4, 6}, {1, 3, 5, 7}}), line, 8));
+  EXPECT_FALSE(AreEvenBoxes(Groups({{0, 7}, {1, 6}, {2, 5}, {3, 4}}), line, 8));
+  EXPECT_FALSE(AreEvenBoxes(Groups({{0, 1, 3, 4}, {2, 5, 6, 7}}), line, 8));
+  const Topology mesh = Mesh({{2, false}, {2, false}});
+  EXPECT_FALSE(AreEvenBoxes(Groups({{0, 3}, {1, 2}}), mesh, 4));
+  EXPECT_FALSE(AreEvenBoxes(Groups({{0, 1}, {2, 3}}), Topology(), 4));
+}
+
 // On a line one end gives to all others; around a ring half comes from either side.
 TEST(Load, OfOneAxis) {
   EXPECT_DOUBLE_EQ(BoxesOf(Groups(), Mesh({{8, false}}), 8)->stages[0].load, 7);
