@@ -1,8 +1,8 @@
-"""Halves of an all-reduce: fusions of a whole one, of which a TPU's compiler emits the half only."""
+"""Halves of an all-reduce: fusions of a whole one, of which a TPU's compiler emits only a half."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from .instruction import Instruction
 from .text import Computation
@@ -37,7 +37,7 @@ def _are(some: list[Instruction], *opcodes: str) -> bool:
     return bool(some) and all(one.opcode in opcodes for one in some)
 
 
-def _origins(some: Iterator[Instruction] | list[Instruction]) -> Iterator[Instruction]:
+def _origins(some: Iterable[Instruction]) -> Iterator[Instruction]:
     """Of what these are other forms."""
     for one in reached(some, lambda one: one.operands if one.opcode in _FORMS else ()):
         if one.opcode not in _FORMS:
