@@ -22,7 +22,7 @@ def half(computation: Computation) -> str:
         return ""
     given = list(_origins([computation.root]))
     if given and all(one.opcode == "dynamic-slice" for one in given):
-        whole = list(_origins(one.operands[0] for one in given))
+        whole = list(_origins(operand for one in given for operand in one.operands[:1]))
         return "reduce-scatter" if _are(whole, "all-reduce") else ""
     if _are(given, "all-reduce"):
         summed = list(_origins(operand for one in given for operand in one.operands))

@@ -26,6 +26,9 @@ def matched(
     for one, was in zip(after, were, strict=True):
         if not was and not one.source.op_name:
             _combined(one, was, left)
+    for one, was in zip(after, were, strict=True):
+        if len(was) < 2 and len(one.operands) == 1:
+            _flattened(one, was, left, before)
     return were, left
 
 
@@ -49,6 +52,32 @@ def _combined(one: Collective, was: list[Collective], left: list[Collective]) ->
         if _may_become(old, one) and _take(missing, old, one):
             left.remove(old)
             was.append(old)
+
+
+def _flattened(
+    one: Collective, was: list[Collective], left: list[Collective], before: Sequence[Collective]
+) -> None:
+    """The same of a GPU's compiler, which makes one vector of several operands: of some that follow
+    each other."""
+    dtype, wanted = _key(one.operands[0])
+    free = {id(old) for old in (*left, *was)}
+    some = [old for old in before if id(old) in free and _may_become(old, one)]
+    sizes = [
+        sum(array.elements for array in old.operands)
+        if {array.dtype for array in old.operands} == {dtype}
+        else wanted + 1
+        for old in some
+    ]
+    for first in range(len(some)):
+        last, total = first, 0
+        while last < len(some) and total < wanted:
+            total += sizes[last]
+            last += 1
+        run = some[first:last]
+        if total == wanted and len(run) > 1 and all(any(old is it for it in run) for old in was):
+            left[:] = [old for old in left if not any(old is it for it in run)]
+            was[:] = run
+            return
 
 
 def _may_become(old: Collective, new: Collective) -> bool:
