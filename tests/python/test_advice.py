@@ -12,8 +12,8 @@ import torch_xla
 import torch_xla_cc
 from torch_xla_cc import xla_model as xm
 
-TPU, GPU = "tpu:v5e:2x4", "gpu:h100x8"
-WORLDS = {TPU: 8, GPU: 8, "cpu": 4}
+TPU, GPU, A100 = "tpu:v5e:2x4", "gpu:h100x8", "gpu:a100x8"
+WORLDS = {TPU: 8, GPU: 8, A100: 8, "cpu": 4}
 BYTES = 256 * 128 * 4  # of a wide operand
 HALVES = {TPU: [[0, 1, 2, 3], [4, 5, 6, 7]], "cpu": [[0, 1], [2, 3]]}
 GPU_IS_THERE = importlib.util.find_spec("jax_plugins") is not None
@@ -40,6 +40,8 @@ def given():
 
 
 def inspected(step, given, target):
+    if target in (GPU, A100) and not GPU_IS_THERE:
+        pytest.skip("needs jax_cuda12_pjrt")
     made = torch_xla_cc.inspect(step, *given, target=target, world_size=WORLDS[target])
     assert not made.failure
     return made
@@ -78,8 +80,11 @@ FOUND = [
      lambda g: xm.all_gather(g.wide)[700]),
     ("all-gather", "cpu", "repeated", 3 * BYTES, 1,
      lambda g: (xm.all_gather(g.wide), xm.all_gather(g.wide) + 1)),
-    ("all-gather", TPU, "combine", 0, 1,
+    # What a list is one instruction for, and the compiler does not combine by itself.
+    ("all-gather", "cpu", "combine", 0, 1,
      lambda g: [xm.all_gather(g.small + i) for i in range(2)]),
+    ("reduce-scatter", "cpu", "combine", 0, 2,
+     lambda g: [xm.reduce_scatter("sum", g.small + i, 1.0, 0, 4) for i in range(3)]),
     # Each of 128 KiB is read and written once.
     ("columns", "cpu", "transpose", 2 * BYTES, 0,
      lambda g: xm.all_gather(g.wide, dim=1) + 1),
@@ -89,7 +94,7 @@ FOUND = [
     ("s64", TPU, "fallback", 2 * 7 * BYTES * 2 // 8 - 2 * 7 * BYTES // 8, 0,
      lambda g: xm.all_reduce("max", g.s64)),
     # In f32, or in bf16.
-    ("f8", GPU, "fallback", 2 * 7 * (4 - 2) * BYTES // 8, 0,
+    ("f8", A100, "fallback", 2 * 7 * (4 - 2) * BYTES // 8, 0,
      lambda g: xm.all_reduce("sum", g.f8)),
     # By an all-reduce of all that is gathered, or by the all-gather.
     ("partial", "cpu", "fallback", BYTES, 0,
@@ -103,8 +108,6 @@ FOUND = [
     [pytest.param(*case, id=" ".join((case[2], case[0], case[1]))) for case in FOUND],
 )
 def test_it_is_found(given, name, target, kind, saved, starts, step):
-    if target == GPU and not GPU_IS_THERE:
-        pytest.skip("needs jax_cuda12_pjrt")
     (found,) = inspected(step, (given,), target).advice
     assert (found.kind, found.saved_bytes, found.saved_starts) == (kind, saved, starts)
     assert found.saved_on == ("memory" if kind == "transpose" else "wire")
@@ -137,6 +140,8 @@ WELL = [
     ("repeated all-reduce", TPU, lambda g: [xm.all_reduce("sum", g.wide) * i for i in range(3)]),
     ("repeated small ones", TPU, lambda g: [xm.all_gather(g.small) * i for i in range(2)]),
     ("combined", TPU, lambda g: [xm.all_reduce("sum", g.small + i) for i in range(3)]),
+    ("combined", GPU, lambda g: [xm.all_gather(g.small + i) for i in range(3)]),
+    ("two of a list as well", TPU, lambda g: [xm.all_gather(g.small + i) for i in range(2)]),
     ("inner dimensions", TPU, lambda g: xm.all_gather(g.flat, dim=1)),
     ("a reduce-scatter", TPU, lambda g: xm.reduce_scatter("sum", g.wide, 1.0, 0, 8) + 1),
     ("all parts", TPU, lambda g: (lambda y: y[:1024] + y[1024:])(xm.all_gather(g.wide))),

@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from .._hlo.collectives import Finder
 from . import copies, trace
 from .compiled import Compiled, check_target
 from .ranks import compare_ranks as compare_ranks
 from .report import Report, of_sides, sides
+from .words import places
 
 _TIMEOUT_S = 120.0
 
@@ -71,6 +73,44 @@ def assert_lowers_to(
     return report
 
 
+def assert_overlaps(
+    what: Any,  # noqa: ANN401 (as inspect)
+    /,
+    *args: Any,  # noqa: ANN401 (as inspect)
+    opcode: str | None = None,
+    count: int | None = None,
+    target: str | None = None,
+    world_size: int | None = None,
+    timeout_s: float = _TIMEOUT_S,
+    **kwargs: Any,  # noqa: ANN401 (as inspect)
+) -> Report:
+    """AssertionError unless the collectives of the compiled program run beside a computation.
+
+    All of an opcode, such as "all-gather", or of any if None; or at least `count` of them. It names
+    those that wait, with their lines. The rest is as for `inspect`; the report is returned.
+    """
+    report = inspect(
+        what, *args, target=target, world_size=world_size, timeout_s=timeout_s, **kwargs
+    )
+    if report.failure:
+        raise AssertionError(f"there is no compiled program: {report.failure}")
+    found = [row for row in report.rows if row.compiled and opcode in (None, row.after)]
+    waiting = [row for row in found if not row.meanwhile]
+    wanted = max(len(found), 1) if count is None else count
+    overlapped = len(found) - len(waiting)
+    if overlapped < wanted:
+        name = opcode or "collective"
+        lines = [
+            f"{name}: expected {wanted} beside a computation, found {overlapped} of {len(found)}",
+            *(
+                f"{row.after} {row.name} of {places(row) or 'no known line'} waits"
+                for row in waiting
+            ),
+        ]
+        raise AssertionError("\n".join([*lines, report.to_text()]))
+    return report
+
+
 def assert_no_copy(
     what: Any,  # noqa: ANN401 (as inspect)
     /,
@@ -107,7 +147,7 @@ def _sides(
     target: str | None,
     world_size: int | None,
     timeout_s: float,
-) -> tuple[trace.Traced, list[Any], Compiled]:
+) -> tuple[trace.Traced, Finder, Compiled]:
     """A traced program, its collectives, and what a compiler made of it."""
     if target is not None:
         check_target(target)
