@@ -221,8 +221,8 @@ def test_fallbacks_are_counted_as_what_was_called():
     s64 = torch.ones(4096, dtype=torch.int64, device="xla")
     torch_xla.sync()
     halves = [[0, 1], [2, 3]]
-    # By an all-gather: three operands, half of them either way. What was called is 1 KiB to the next
-    # on either side, and half of it either way to the one opposite.
+    # By an all-gather: three operands, half of them either way. Called was 1 KiB to the next on
+    # either side, and half of it either way to the one opposite.
     report = torch_xla_cc.inspect(lambda: xm.all_to_all(x, 0, 0), target="cpu", world_size=4)
     assert report.counts == {"all-gather": 1}
     assert (report.link_bytes, report.fewest_link_bytes) == (3 * 4096 // 2, 1024 + 1024)
