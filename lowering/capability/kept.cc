@@ -1,5 +1,6 @@
 #include "lowering/capability/kept.h"
 
+#include <iterator>
 #include <limits>
 #include <string_view>
 
@@ -20,6 +21,11 @@ struct Shapes {
   int64_t least_result, vector, rows_inside, lanes_inside;
 };
 
+struct Most {
+  std::string_view device;
+  int64_t rows_inside, lanes_inside;
+};
+
 struct Lost {
   std::string_view device;
   Op op;
@@ -29,19 +35,29 @@ struct Lost {
 };
 
 #define LOST(...)
+#define MOST(...)
 #define SHAPES(device, op, ...) {device, Op::op, __VA_ARGS__},
 constexpr Shapes kShapes[] = {
 #include "lowering/capability/kept.inc"
 };
 #undef SHAPES
-#undef LOST
+#undef MOST
 
 #define SHAPES(...)
+#define MOST(device, ...) {device, __VA_ARGS__},
+constexpr Most kMost[] = {
+#include "lowering/capability/kept.inc"
+};
+#undef MOST
+#undef LOST
+
+#define MOST(...)
 #define LOST(device, op, ...) {device, Op::op, __VA_ARGS__},
 constexpr Lost kLost[] = {
 #include "lowering/capability/kept.inc"
 };
 #undef LOST
+#undef MOST
 #undef SHAPES
 
 bool IsOf(const Target& target, std::string_view device) {
@@ -56,6 +72,13 @@ const Shapes* ShapesOf(const Instruction& instruction) {
     }
   }
   return nullptr;
+}
+
+const Most& MostOf(const Target& target) {
+  for (const Most& most : kMost) {
+    if (IsOf(target, most.device)) return most;
+  }
+  return kMost[std::size(kMost) - 1];
 }
 
 }  // namespace
@@ -83,10 +106,16 @@ bool IsKeptInShape(const Instruction& instruction) {
   if (rank == 1) return shapes->vector != 0 && part % shapes->vector == 0;
   if (gathers) return true;
   if (rank == 2 && dim == 0) return false;  // now and then it is: blocks of rows always are
-  if (dim == rank - 1) return part % shapes->lanes_inside == 0 && dims[rank - 2] >= kTileRows;
+  const Most& most = MostOf(instruction.target);
+  const int64_t elements = instruction.operand.Elements() * (instruction.filled_up ? 4 : 1);
+  if (dim == rank - 1) {
+    return part % shapes->lanes_inside == 0 && dims[rank - 2] >= kTileRows &&
+           elements <= most.lanes_inside;
+  }
   // Inside are tiles: narrow ones are mostly empty, and those of which a part is empty are cut.
   if (dim == rank - 2) {
-    return part % shapes->rows_inside == 0 && dims[rank - 1] >= kTileLanes;
+    return part % shapes->rows_inside == 0 && dims[rank - 1] >= kTileLanes &&
+           elements <= most.rows_inside;
   }
   return dim == 0 && dims[rank - 2] % kTileRows == 0 && dims[rank - 1] % kTileLanes == 0;
 }

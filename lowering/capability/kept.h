@@ -17,6 +17,7 @@ struct Instruction {
   int64_t dim;
   int64_t members;  // of each group
   bool of_world;
+  bool filled_up = false;  // behind a pad, and before what gives the parts their own places
 
   int64_t ResultBytes() const;
 };

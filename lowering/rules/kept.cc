@@ -71,6 +71,7 @@ std::optional<FilledUp> InPlace(Instruction instruction) {
   const int64_t part = instruction.operand.dims[instruction.dim] / instruction.members;
   for (const int64_t unit : {kTileRows, 2 * kTileRows, kTileLanes, 2 * kTileLanes}) {
     const FilledUp sizes{part, RoundUp(part, unit)};
+    instruction.filled_up = sizes.whole != part;
     instruction.operand.dims[instruction.dim] = sizes.whole * instruction.members;
     if (sizes.Pays(instruction.members) && IsKeptInShape(instruction)) return sizes;
   }
