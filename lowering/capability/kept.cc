@@ -23,7 +23,7 @@ struct Shapes {
 
 struct Most {
   std::string_view device;
-  int64_t rows_inside, lanes_inside;
+  int64_t tiles, filled_up;
 };
 
 struct Lost {
@@ -107,15 +107,15 @@ bool IsKeptInShape(const Instruction& instruction) {
   if (gathers) return true;
   if (rank == 2 && dim == 0) return false;  // now and then it is: blocks of rows always are
   const Most& most = MostOf(instruction.target);
-  const int64_t elements = instruction.operand.Elements() * (instruction.filled_up ? 4 : 1);
+  if (instruction.filled_up && instruction.operand.Elements() > most.filled_up) return false;
   if (dim == rank - 1) {
     return part % shapes->lanes_inside == 0 && dims[rank - 2] >= kTileRows &&
-           elements <= most.lanes_inside;
+           dims[dim] <= most.tiles * kTileLanes;
   }
   // Inside are tiles: narrow ones are mostly empty, and those of which a part is empty are cut.
   if (dim == rank - 2) {
     return part % shapes->rows_inside == 0 && dims[rank - 1] >= kTileLanes &&
-           elements <= most.rows_inside;
+           dims[dim] <= most.tiles * kTileRows;
   }
   return dim == 0 && dims[rank - 2] % kTileRows == 0 && dims[rank - 1] % kTileLanes == 0;
 }
