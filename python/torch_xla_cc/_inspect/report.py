@@ -13,6 +13,7 @@ from .record import Record
 from .rows import HOST, Row, not_compiled, rows, through_host
 
 if TYPE_CHECKING:
+    from .._aot import Options
     from .trace import Traced
 
 
@@ -70,11 +71,13 @@ def of_sides(traced: Traced, before: list[Collective], after: Compiled) -> Repor
     )
 
 
-def sides(traced: Traced, timeout_s: float) -> tuple[Traced, list[Collective], Compiled]:
+def sides(
+    traced: Traced, timeout_s: float, options: Options | None = None
+) -> tuple[Traced, list[Collective], Compiled]:
     """A traced program, its collectives, and what the target's compiler made of it."""
     if not traced.module:
         return traced, [], Compiled()
-    made = compiled(traced.module, traced.target, traced.world, timeout_s)
+    made = compiled(traced.module, traced.target, traced.world, timeout_s, options)
     return traced, traced.collectives(), made
 
 
