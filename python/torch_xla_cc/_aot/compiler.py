@@ -19,6 +19,7 @@ from .errors import CompilerCrashed, CompilerError, CompilerMissing, CompilerTim
 from .options import compile_options
 from .overrides import Options, as_texts, refused
 from .program import CompiledProgram
+from .schedule import in_order
 from .target import Target, find_library, parse_target
 
 _CHILD = Path(__file__).with_name("child.py")
@@ -158,11 +159,8 @@ def _read_answers(out: bytes, target: Target) -> list[CompiledProgram | Compiler
             results.append(CompilerError(f"compiling for {target.name!r}: {head['message']}"))
         else:
             optimised = protobuf.HloModuleProtoWithConfig.FromString(program).hlo_module
-            results.append(
-                CompiledProgram(
-                    target.name, optimised.SerializeToString(), head["memory"], head["cost"]
-                )
-            )
+            hlo = in_order(optimised.SerializeToString())
+            results.append(CompiledProgram(target.name, hlo, head["memory"], head["cost"]))
     return results
 
 

@@ -11,7 +11,7 @@ message CompileOptionsProto {
   ExecutableBuildOptionsProto executable_build_options = 3;
   map<string, OptionOverrideProto> env_option_overrides = 7;
 }
-message OptionOverrideProto { string string_field = 1; }
+message OptionOverrideProto { repeated string string_field = 1; }
 message ExecutableBuildOptionsProto {
   int64 device_ordinal = 1; int64 num_replicas = 4; int64 num_partitions = 5;
   bool use_spmd_partitioning = 6;
@@ -48,5 +48,6 @@ def compile_options(
         first = partition * replicas
         assignment.computation_devices.add(replica_device_ids=range(first, first + replicas))
     for name, text in (overrides or {}).items():
-        options.env_option_overrides[name].string_field = text
+        # One, but a field that is repeated is written even if it is empty, as this one must be.
+        options.env_option_overrides[name].string_field.append(text)
     return bytes(options.SerializeToString())
