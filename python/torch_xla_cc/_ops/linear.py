@@ -89,10 +89,10 @@ def _world_size() -> int:
 
 
 @assume_constant_result  # type: ignore[untyped-decorator]
-def as_data(number: int | list[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """What differs between ranks, as a tensor on the device: of one element, or of a list.
+def as_data(number: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """What differs between ranks, as a tensor of one element on the device.
 
     torch_xla makes constants of scalars, and torch.compile of what is made inside of a graph: ranks
     would then have no one program.
     """
-    return torch.tensor(number).reshape(-1).to(dtype).to(device)
+    return torch.tensor([number]).to(dtype).to(device)

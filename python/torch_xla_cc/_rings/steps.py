@@ -11,6 +11,7 @@ Which block is whose is data, so all ranks have one program.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -33,7 +34,7 @@ class Ring:
     """The ranks of each group, as neighbours."""
 
     ranks: int
-    places: list[int]  # of the turns: of this rank in its group, of the one before it
+    places: list[list[int]]  # of each rank in its group, of the one before it, and so on
     up: list[list[int]]  # pairs of source and target
     down: list[list[int]]
     # For a GPU what is computed is tied to what has arrived: its compiler makes one matmul of those
@@ -56,8 +57,10 @@ class Ring:
         return self.ranks - 1 if self.tied else self.ranks // 2
 
     def turns(self, device: torch.device) -> torch.Tensor:
-        """The place of each turn, as data."""
-        return as_data(self.places, torch.int64, device)  # type: ignore[no-any-return]
+        """The place of each turn: the row of this rank in a table that all ranks have."""
+        table = torch.tensor(self.places, device=device)
+        rank = _constant(device) if compiling() else as_data(own_rank(), torch.int64, device)
+        return table.index_select(0, rank).squeeze(0)
 
     def on(self, blocks: _Blocks) -> _Blocks:
         """Each a rank further on its way; without those that have come to its end."""
@@ -80,6 +83,17 @@ class Ring:
 
 
 @assume_constant_result  # type: ignore[untyped-decorator]
+def _constant(device: torch.device) -> torch.Tensor:
+    """The rank for torch.compile, which takes one such tensor into a graph, and no second."""
+    return _rank(own_rank(), device)
+
+
+@functools.lru_cache
+def _rank(rank: int, device: torch.device) -> torch.Tensor:
+    return as_data(rank, torch.int64, device)  # type: ignore[no-any-return]
+
+
+@assume_constant_result  # type: ignore[untyped-decorator]
 def _target() -> tuple[str, int]:
     return _C.current_target()
 
@@ -96,11 +110,10 @@ def ring(op: str, groups: Groups) -> Ring:
         )
     (ranks,) = sizes
     up = [[group[i], group[(i + 1) % ranks]] for group in lists for i in range(ranks)]
-    own = next(group for group in lists if own_rank() in group)
-    place = own.index(own_rank())
+    place = {rank: group.index(rank) for group in lists for rank in group}
     return Ring(
         ranks,
-        [(place - turn) % ranks for turn in range(ranks)],
+        [[(place[rank] - turn) % ranks for turn in range(ranks)] for rank in range(world)],
         up,
         [[target, source] for source, target in up],
         kind.startswith("gpu"),
@@ -153,7 +166,7 @@ def contracted(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def _block(x: torch.Tensor, of: Ring, turns: torch.Tensor, dim: int, turn: int) -> torch.Tensor:
     """The block of the place that a turn is of: compilers make a dynamic slice of it."""
     blocks = x.unflatten(dim, (of.ranks, x.shape[dim] // of.ranks))
-    return blocks.index_select(dim, turns[turn : turn + 1]).squeeze(dim)
+    return blocks.index_select(dim, turns[turn : turn + 1]).squeeze(dim)  # type: ignore[no-any-return]
 
 
 def _shift(block: torch.Tensor, pairs: list[list[int]]) -> torch.Tensor:
