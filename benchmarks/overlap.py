@@ -8,61 +8,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "harness"))
 
 import compiled
 import compiled_programs as programs
+from overlapping import Found, found
 
 TARGETS = ("tpu:v5e:2x4", "tpu:v6e:2x4", "tpu:v4:2x2x2", "tpu:v5p:2x2x2", "gpu:h100x8")
-_MULTIPLY = ("dot", "convolution")
-_GEMM = "__cublas"  # how custom calls of a GPU that multiply begin
-
-
-class Found(NamedTuple):
-    """A collective of a compiled program."""
-
-    opcode: str
-    beside: bool  # matmuls, while it runs
-    bytes: int  # that come to a rank
-
-
-def found(program: Any, ranks: int) -> list[Found]:
-    """The collectives of a CompiledProgram, in each computation in the order they begin."""
-    from torch_xla_cc import _aot
-    from torch_xla_cc._hlo import traffic
-
-    multiplies: set[str] = set()  # computations
-    lines: dict[str, list[bool]] = {}  # of a computation, which of its instructions multiply
-    for computation in program.computations():
-        which = [_multiplies(one, multiplies) for one in computation.instructions]
-        lines[computation.name] = which
-        if any(which):
-            multiplies.add(computation.name)
-    made = []
-    running: dict[str, tuple[Any, list[bool]]] = {}  # what a TPU runs within fusions
-    for one in _aot.collectives(program):
-        which = lines[one.computation]
-        beside = any(which[one.begins : one.ends + 1])
-        start, steps = running.get(one.computation, (None, []))
-        if one.name.startswith("async-collective-start"):
-            running[one.computation] = one, []
-            continue
-        if start is not None and one.first.opcode == "fusion" and one.opcode == start.opcode:
-            steps.append(beside)
-            if not one.name.startswith("async-collective-done"):
-                continue
-            del running[one.computation]
-            one, beside = start, any(steps)
-        made.append(Found(one.opcode, beside, round(traffic.received(one, ranks))))
-    return made
-
-
-def _multiplies(one: Any, computations: set[str]) -> bool:
-    return (
-        one.opcode in _MULTIPLY
-        or one.custom_call_target.startswith(_GEMM)
-        or any(name in computations for name in one.called)
-    )
 
 
 def in_steps(ops: Any, *given: Any) -> Any:
