@@ -10,9 +10,10 @@ from torch_xla_cc._inspect import trace
 
 pytest.importorskip("libtpu", reason="pip install 'torch_xla_cc[aot]' brings the compiler")
 
-RANKS, ROWS, WIDTH, INNER = 8, 256, 2048, 1024
-TPUS = ["tpu:v5e:2x4", "tpu:v4:2x2x2", "tpu:v5p:2x2x2", "tpu:v6e:2x4"]
-GPU = "gpu:h100x8"
+ROWS, WIDTH, INNER = 256, 2048, 1024
+V5E, GPU = "tpu:v5e:2x4", "gpu:h100x8"
+# All were looked at with eight chips, which takes a minute each; a ring of four has all its parts.
+TARGETS = [V5E, "tpu:v4:2x2x1", "tpu:v5p:2x2x1", "tpu:v6e:2x2", GPU]
 GPU_OPTIONS = {"xla_gpu_enable_latency_hiding_scheduler": True}
 BLOCK = ROWS * WIDTH * 2  # bytes
 
@@ -52,37 +53,38 @@ def programs(target, forms, options=None):
     return made
 
 
-def waiting(program):
+def waiting(program, ranks):
     """Bytes that come to a rank while it does not multiply."""
-    return sum(one.bytes for one in overlapping.found(program, RANKS) if not one.beside)
+    return sum(one.bytes for one in overlapping.found(program, ranks) if not one.beside)
 
 
-@pytest.mark.parametrize("target", [*TPUS, GPU])
+@pytest.mark.parametrize("target", TARGETS)
 def test_nothing_waits(target):
     if target == GPU:
         pytest.importorskip("jax_plugins.xla_cuda12", reason="pip install 'torch_xla_cc[aot-gpu]'")
+    ranks = _aot.parse_target(target).devices
     forward, gradients = programs(target, STEPS, GPU_OPTIONS if target == GPU else None)
-    found = overlapping.found(forward, RANKS)
-    assert [one.opcode for one in found] == ["collective-permute"] * 2 * (RANKS - 1)
+    found = overlapping.found(forward, ranks)
+    assert [one.opcode for one in found] == ["collective-permute"] * 2 * (ranks - 1)
     # As many bytes as a gather and a reduce-scatter.
-    assert sum(one.bytes for one in found) == 2 * (RANKS - 1) * BLOCK
+    assert sum(one.bytes for one in found) == 2 * (ranks - 1) * BLOCK
     # The last step's permute of a GPU may have nothing left to run beside.
     allowed = 2 * BLOCK if target == GPU else 0
-    assert waiting(forward) <= allowed
-    assert waiting(gradients) <= 2 * allowed
+    assert waiting(forward, ranks) <= allowed
+    assert waiting(gradients, ranks) <= 2 * allowed
     # Blocks are found by dynamic slices: those of index_select and index_copy are slow.
     opcodes = {one.opcode for program in (forward, gradients) for one in program.instructions()}
     assert not opcodes & {"gather", "scatter"}
 
 
-@pytest.mark.parametrize("target", [TPUS[0], GPU])
+@pytest.mark.parametrize("target", [V5E, GPU])
 def test_the_plain_form_waits(target):
     """Where it does not any more there is no need for steps: docs/overlap.md."""
     if target == GPU:
         pytest.importorskip("jax_plugins.xla_cuda12", reason="pip install 'torch_xla_cc[aot-gpu]'")
     forward, gradients = programs(target, PLAIN, GPU_OPTIONS if target == GPU else None)
-    assert waiting(forward) == 2 * (RANKS - 1) * BLOCK
-    assert waiting(gradients) >= 2 * (RANKS - 1) * BLOCK
+    assert waiting(forward, 8) == 2 * 7 * BLOCK
+    assert waiting(gradients, 8) >= 2 * 7 * BLOCK
 
 
 def test_pairs_of_two_ranks_on_a_gpu():
