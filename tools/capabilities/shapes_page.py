@@ -8,18 +8,19 @@ from torch_xla_cc.capabilities._shapes import FAMILIES, OPS, SIZES, Found, Probe
 _INTRO = """\
 # What is kept, by shape and size
 
-Written by `python tools/capabilities`, from what `python -m torch_xla_cc.capabilities shapes` found
-on {date}, with libtpu {libtpu} and jax-cuda12-pjrt {cuda}. Do not edit.
+Written by `python tools/capabilities`, from what `python -m torch_xla_cc.capabilities shapes`
+found on {date}, with libtpu {libtpu} and jax-cuda12-pjrt {cuda}. Do not edit.
 
-A compiler that takes an instruction may still make another of it. These are calls of the world in f32,
-lowered as they are for that target and compiled by its real compiler, with no such device. The size is
-that of everything: of all_gather's result, and of the others' operand.
+A compiler that takes an instruction may still make another of it. These are calls of the world in
+f32, lowered as they are for that target and compiled by its real compiler, with no such device. The
+size is that of everything: of all_gather's result, and of the others' operand.
 
-- **kept**: the compiled program has the instruction, or its fusion. What stands behind it is the form in
-  which the lowering gave it to the compiler ([spec.md](spec.md#forms-that-a-tpu-keeps)).
-- Otherwise it says what the compiler has made of it. A small one is left to the compiler, where that is
-  not slower by the model of spec.md.
-- A number behind it are the bytes on the wire, as parts of the fewest possible, if they are 1.06 or more.
+- **kept**: the compiled program has the instruction, or its fusion. What stands behind it is the
+  form in which the lowering gave it to the compiler ([spec.md](spec.md#forms-that-a-tpu-keeps)).
+- Otherwise it says what the compiler has made of it. A small one is left to the compiler, where
+  that is not slower by the model of spec.md.
+- A number behind it are the bytes on the wire, as parts of the fewest possible, if they are 1.06 or
+  more.
 
 Shapes have about so many elements. "Odd" ones have an odd number of rows or elements on each rank.
 "Last of two" are cut along the last of two dimensions, "middle of three" along the second of three.
@@ -40,9 +41,7 @@ def _cell(probe: Probe, found: Found) -> str:
 def page() -> str:
     """The text of the page."""
     about, results = _shapes.load()
-    intro = _INTRO.format(
-        date=about["date"], libtpu=about["libtpu"], cuda=about["jax-cuda12-pjrt"]
-    )
+    intro = _INTRO.format(date=about["date"], libtpu=about["libtpu"], cuda=about["jax-cuda12-pjrt"])
     parts = [intro]
     for target, found in results.items():
         lines = ["| | " + " | ".join(map(_short, SIZES)) + " |", "|---" * (len(SIZES) + 1) + "|"]

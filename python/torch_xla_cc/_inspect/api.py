@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from .._aot import Options
 from .._hlo.collectives import Finder
 from . import copies, trace
 from .compiled import Compiled, check_target
@@ -23,6 +24,7 @@ def inspect(
     target: str | None = None,
     world_size: int | None = None,
     timeout_s: float = _TIMEOUT_S,
+    options: Options | None = None,
     **kwargs: Any,  # noqa: ANN401 (the function's)
 ) -> Report:
     """What became of the collectives of a function, or of pending tensors: see docs/inspect.md.
@@ -35,8 +37,10 @@ def inspect(
       target: `"tpu:v5e:2x4"`, `"gpu:h100x8"`, `"cpu"`; the running device if None.
       world_size: the number of ranks; that of the target's topology if None.
       timeout_s: how long the compiler may take. Its failure is in the report.
+      options: the compiler's own, by name: `{"xla_tpu_enable_async_all_to_all": True}`. One that it
+        does not know, or that is for another kind of device, is a ValueError.
     """
-    return of_sides(*_sides(what, args, kwargs, target, world_size, timeout_s))
+    return of_sides(*_sides(what, args, kwargs, target, world_size, timeout_s, options))
 
 
 def assert_lowers_to(
@@ -48,6 +52,7 @@ def assert_lowers_to(
     target: str | None = None,
     world_size: int | None = None,
     timeout_s: float = _TIMEOUT_S,
+    options: Options | None = None,
     **kwargs: Any,  # noqa: ANN401 (as inspect)
 ) -> Report:
     """AssertionError unless the compiled program has `count` of a collective opcode.
@@ -56,7 +61,13 @@ def assert_lowers_to(
     other. The rest is as for `inspect`; the report is returned.
     """
     report = inspect(
-        what, *args, target=target, world_size=world_size, timeout_s=timeout_s, **kwargs
+        what,
+        *args,
+        target=target,
+        world_size=world_size,
+        timeout_s=timeout_s,
+        options=options,
+        **kwargs,
     )
     found = report.counts
     wanted = Counter(dict(opcode) if isinstance(opcode, Mapping) else {opcode: count})
@@ -118,6 +129,7 @@ def assert_no_copy(
     target: str | None = None,
     world_size: int | None = None,
     timeout_s: float = _TIMEOUT_S,
+    options: Options | None = None,
     **kwargs: Any,  # noqa: ANN401 (as inspect)
 ) -> Report:
     """AssertionError if the compiled program copies what a collective takes or gives.
@@ -125,7 +137,7 @@ def assert_no_copy(
     That is: if between a collective and what computes its operands, or computes with its results,
     data is copied, transposed, concatenated, padded or cut. As for `inspect` otherwise.
     """
-    sides = _sides(what, args, kwargs, target, world_size, timeout_s)
+    sides = _sides(what, args, kwargs, target, world_size, timeout_s, options)
     report = of_sides(*sides)
     if report.failure:
         raise AssertionError(f"there is no compiled program: {report.failure}")
@@ -147,6 +159,7 @@ def _sides(
     target: str | None,
     world_size: int | None,
     timeout_s: float,
+    options: Options | None,
 ) -> tuple[trace.Traced, Finder, Compiled]:
     """A traced program, its collectives, and what a compiler made of it."""
     if target is not None:
@@ -166,4 +179,4 @@ def _sides(
         )
     else:
         traced = trace.of_tensors(what)
-    return sides(traced, timeout_s)
+    return sides(traced, timeout_s, options)

@@ -18,6 +18,7 @@ from .rows import HOST, Row, not_compiled, rows, through_host
 from .work import asked
 
 if TYPE_CHECKING:
+    from .._aot import Options
     from .trace import Traced
 
 
@@ -89,11 +90,13 @@ def of_sides(traced: Traced, before: Finder, after: Compiled) -> Report:
     )
 
 
-def sides(traced: Traced, timeout_s: float) -> tuple[Traced, Finder, Compiled]:
+def sides(
+    traced: Traced, timeout_s: float, options: Options | None = None
+) -> tuple[Traced, Finder, Compiled]:
     """A traced program, its collectives, and what the target's compiler made of it."""
     if not traced.module:
         return traced, Finder(), Compiled()
-    made = compiled(traced.module, traced.target, traced.world, timeout_s)
+    made = compiled(traced.module, traced.target, traced.world, timeout_s, options)
     return traced, traced.finder(), made
 
 
