@@ -1,5 +1,7 @@
 """Matmuls in steps around a ring: values and gradients, against the plain forms and NumPy."""
 
+import hashlib
+
 import numpy as np
 import pytest
 import torch
@@ -75,6 +77,22 @@ def test_as_numpy(world):
     for rank, (_, first, _, hidden, y) in enumerate(ranks):
         np.testing.assert_allclose(hidden, whole @ first, rtol=1e-12)
         np.testing.assert_allclose(y, total[3 * rank : 3 * rank + 3], rtol=1e-12)
+
+
+def program(rank, groups):
+    """What a layer's gradients run."""
+    x, first, second = tensors(rank, (3, 6), (6, 4), (4, 6))
+    torch_xla.sync()
+    y = regions.all_gather_matmul(x, first, 0, groups)
+    y = regions.matmul_reduce_scatter(y, second, 0, groups)
+    found = torch.autograd.grad(y.pow(2).sum(), (x, first, second))
+    text = torch_xla._XLAC._get_xla_tensors_hlo([y, *found])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@pytest.mark.parametrize("groups", [None, SCRAMBLED[4], [[2, 0], [3, 1]]], ids=str)
+def test_all_ranks_run_one_program(groups):
+    assert len(set(worlds.run(4, program, groups))) == 1
 
 
 def errors(rank, dtype):
