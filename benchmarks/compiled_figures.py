@@ -24,6 +24,7 @@ class Figures(NamedTuple):
     waits: int  # of these: with nothing beside them
     helped: int  # calls that are combined, or run beside a computation
     added: int  # instructions that no call became: the compiler's own
+    waiting: int  # bytes that come to a rank by those with nothing beside them
     link: int  # bytes over the busiest link, of all together
     wire: int  # bytes that come to a rank
     hbm: int | None  # bytes accessed, as the compiler states them; a GPU's does not
@@ -80,6 +81,7 @@ def figures(
         waits=told.waits,
         helped=sum(len(row.before) for row in running if len(row.before) > 1 or row.meanwhile),
         added=sum(not row.before for row in running),
+        waiting=sum(row.wire_bytes for row in running if not row.meanwhile),
         link=link,
         wire=round(sum(traffic.received(one, ranks) for one in after)),
         hbm=round(cost["bytes accessed"]) if "bytes accessed" in cost else None,

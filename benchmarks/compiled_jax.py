@@ -1,6 +1,6 @@
 """The programs of compiled_programs.py as JAX traces them, by shard_map: bytes of HLO modules.
 
-python compiled_jax.py OUT TARGET PROGRAM...: a process of its own, with as many virtual devices as ranks.
+python compiled_jax.py OUT TARGET PROGRAM...: in a process with as many virtual devices as ranks.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""benchmarks/compiled.py, of two programs on one target: what the compiler makes of ours is no worse
-than what it makes of JAX's."""
+"""benchmarks/compiled.py, of two programs: what the compiler makes of ours is no worse than what it
+makes of JAX's."""
 
 import sys
 from pathlib import Path
