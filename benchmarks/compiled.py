@@ -1,6 +1,9 @@
 """What compilers make of programs of training, ours beside JAX's, with no such device present.
 
-python benchmarks/compiled.py [TARGET...]
+python benchmarks/compiled.py [--write] [TARGET...]
+
+Programs are kept in build/compiled as they come, so that an interrupted run goes on where it was;
+remove that folder to begin anew. --write makes docs/compiled.md of what is there.
 """
 
 from __future__ import annotations
@@ -9,10 +12,18 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import compiled_figures
+import compiled_page
 import compiled_programs as programs
+
+KEPT = Path(__file__).parent.parent / "build" / "compiled"
+SIDES = ("ours", "jax")
+_TIMEOUT_S = 400.0
 
 TARGETS = (
     *("tpu:v5e:2x4", "tpu:v5e:8x8", "tpu:v5e:16x16"),
@@ -34,9 +45,7 @@ class Ops:
         across = [list(range(first, ranks, model)) for first in range(model)]
         self._groups = {"all": None, "model": along, "data": across}
         self.relu, self.einsum = torch.relu, torch.einsum
-        self._ring = [
-            [group[i], group[(i + 1) % model]] for group in along for i in range(model)
-        ]
+        self._ring = [[group[i], group[(i + 1) % model]] for group in along for i in range(model)]
 
     def softmax(self, x: Any) -> Any:
         return x.softmax(-1)
@@ -86,56 +95,56 @@ def module(program: programs.Program, target: str, ranks: int, model: int) -> by
     return trace.of_call(program.name, step, target, None).module
 
 
-class Figures(NamedTuple):
-    collectives: int
-    combined: int  # that several of the program's are in
-    overlapped: int
-    wire: int  # bytes that come to a rank
-    hbm: int
-    peak: int
-    opcodes: dict[str, int]
-
-
-def figures(program: Any, ranks: int) -> Figures:
-    from collections import Counter
-
-    from torch_xla_cc._aot import collectives
-    from torch_xla_cc._hlo import traffic
-
-    found = collectives(program)
-    memory = program.memory
-    return Figures(
-        len(found),
-        sum(len(one.operands) > 1 for one in found),
-        sum(bool(one.meanwhile) for one in found),
-        round(sum(traffic.received(one, ranks) for one in found)),
-        round(program.cost.get("bytes accessed", 0)),
-        memory.get("arguments", 0) + memory.get("outputs", 0) + memory.get("temporaries", 0),
-        dict(Counter(one.opcode for one in found)),
-    )
-
-
-def of_target(target: str) -> None:
-    from torch_xla_cc._aot import CompilerError, compile_hlo
-
+def modules(target: str, some: list[programs.Program]) -> Iterator[tuple[str, str, bytes]]:
+    """(program, side, module), of both sides."""
     ranks, model = programs.mesh(target)
     with tempfile.TemporaryDirectory() as folder:
         side = Path(__file__).with_name("compiled_jax.py")
-        subprocess.run([sys.executable, str(side), folder, target], check=True)
-        for number, program in enumerate(programs.PROGRAMS):
-            for name, hlo, where, replicas in (
-                ("ours", module(program, target, ranks, model), target, ranks),
-                ("jax", (Path(folder) / f"{number}.hlo").read_bytes(), f"spmd:{target}", ranks),
-            ):
-                try:
-                    made = figures(compile_hlo(hlo, where, replicas=replicas, timeout_s=300), ranks)
-                except CompilerError as error:
-                    print(target, program.name, name, "FAILED", str(error)[:300])
-                    continue
-                print(f"{target:14} {program.name:24} {name:5} {made}", flush=True)
+        names = [program.name for program in some]
+        subprocess.run([sys.executable, str(side), folder, target, *names], check=True)
+        for program in some:
+            yield program.name, "ours", module(program, target, ranks, model)
+            yield program.name, "jax", (Path(folder) / f"{program.name}.hlo").read_bytes()
+
+
+def compiled_for(side: str, target: str) -> str:
+    """JAX's ranks are partitions of one program, torch_xla's are replicas of it."""
+    return f"spmd:{target}" if side == "jax" else target
+
+
+def of_target(target: str) -> None:
+    """Compiles what is not kept yet."""
+    from torch_xla_cc._aot import CompilerError, compile_hlo
+
+    def stem(name: str, side: str) -> Path:
+        return compiled_page.stem(KEPT, target, name, side)
+
+    missing = [
+        program
+        for program in programs.PROGRAMS
+        if not all(stem(program.name, side).with_suffix(".json").exists() for side in SIDES)
+    ]
+    for name, side, hlo in modules(target, missing) if missing else ():
+        began, program, failure = time.monotonic(), None, ""
+        try:
+            program = compile_hlo(hlo, compiled_for(side, target), timeout_s=_TIMEOUT_S)
+        except CompilerError as error:
+            failure = str(error).splitlines()[0]
+        compiled_figures.kept(stem(name, side), hlo, program, failure)
+        print(f"{target} {name}, {side}: {time.monotonic() - began:.0f} s {failure}", flush=True)
+
+
+def main() -> None:
+    """Compile, print, and write if asked."""
+    os.environ.setdefault("PJRT_DEVICE", "CPU")
+    targets = [argument for argument in sys.argv[1:] if argument != "--write"]
+    for one in targets or TARGETS:
+        of_target(one)
+    page = compiled_page.markdown(KEPT, TARGETS)
+    print(page)
+    if "--write" in sys.argv[1:]:
+        compiled_page.REPORT.write_text(page)
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("PJRT_DEVICE", "CPU")
-    for one in sys.argv[1:] or TARGETS:
-        of_target(one)
+    main()

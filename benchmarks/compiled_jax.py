@@ -1,6 +1,6 @@
 """The programs of compiled_programs.py as JAX traces them, by shard_map: bytes of HLO modules.
 
-python compiled_jax.py OUT TARGET: a process of its own, with as many virtual devices as ranks.
+python compiled_jax.py OUT TARGET PROGRAM...: in a process with as many virtual devices as ranks.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Ops:
         return self._lax.ppermute(x, axis, ring)
 
 
-def module(program: programs.Program, ranks: int, model: int) -> bytes:
+def module(program: programs.Program, platform: str, ranks: int, model: int) -> bytes:
     """The gradients of its loss."""
     import jax
     import numpy as np
@@ -89,12 +89,12 @@ def module(program: programs.Program, ranks: int, model: int) -> bytes:
         jax.ShapeDtypeStruct((ranks * shape[0], *shape[1:]), "bfloat16", sharding=sharding)
         for shape in shapes
     ]
-    lowered = jitted.trace(*arguments).lower(lowering_platforms=("tpu",))
+    lowered = jitted.trace(*arguments).lower(lowering_platforms=(platform,))
     return bytes(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
 
 
 def main() -> None:
-    out, target = sys.argv[1:]
+    out, target, *names = sys.argv[1:]
     ranks, model = programs.mesh(target)
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={ranks}"
     os.environ["JAX_PLATFORMS"] = "cpu"
@@ -102,8 +102,11 @@ def main() -> None:
 
     # Shardy's custom calls are for the partitioner of a later step; GSPMD's are in the module.
     jax.config.update("jax_use_shardy_partitioner", False)
-    for number, program in enumerate(programs.PROGRAMS):
-        (Path(out) / f"{number}.hlo").write_bytes(module(program, ranks, model))
+    platform = "tpu" if target.startswith("tpu:") else "cuda"
+    for program in programs.PROGRAMS:
+        if program.name in names:
+            hlo = module(program, platform, ranks, model)
+            (Path(out) / f"{program.name}.hlo").write_bytes(hlo)
 
 
 if __name__ == "__main__":

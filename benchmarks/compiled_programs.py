@@ -102,18 +102,22 @@ def pipeline(ops: Any, *given: Any) -> Any:
 
 _ROWS = TOKENS // 8
 PROGRAMS = [
-    Program("data parallel", lambda n, m: [(WIDTH, WIDTH)] * LAYERS + [(_ROWS, WIDTH)], data_parallel),
+    Program(
+        "data parallel",
+        lambda n, m: [*[(WIDTH, WIDTH)] * LAYERS, (_ROWS, WIDTH)],
+        data_parallel,
+    ),
     Program("FSDP, MLP", lambda n, m: [(WIDTH // n, WIDTH)] * LAYERS + [(_ROWS, WIDTH)], fsdp_mlp),
     Program("FSDP, a layer", lambda n, m: [*_layer_shapes(n), (_ROWS, WIDTH)], fsdp_layer),
     Program("tensor parallel", lambda n, m: [*_tensor_shapes(m), (TOKENS, WIDTH)], tensor_parallel),
     Program(
-        "with sequence parallel",
+        "tensor, sequence parallel",
         lambda n, m: [*_tensor_shapes(m), (TOKENS // m, WIDTH)],
         sequence_parallel,
     ),
     Program("experts", lambda n, m: [(WIDTH, INNER), (INNER, WIDTH), (TOKENS, WIDTH)], experts),
     Program("pipeline", lambda n, m: [(WIDTH, WIDTH), *[(_ROWS, WIDTH)] * (STEPS + 1)], pipeline),
-]  # fmt: skip
+]
 
 
 def mesh(target: str) -> tuple[int, int]:
