@@ -22,7 +22,7 @@ times.
 
 What the programs show, as of the date above:
 
-- Where JAX's reduce-scatters, or all-gathers, become all-reduces of everything (FSDP on 64
+- Where JAX's reduce-scatters, or all-gathers, become all-reduces of everything (FSDP on 64 and 256
   chips), ours stay what they are, in stages, at half to two thirds of the bytes on the busiest
   link. Not so for weights of 8 MiB on v5p: by the model of the lowering stages are no faster
   there ([spec.md](spec.md#forms-that-a-tpu-keeps)), and both sides have all-reduces.
