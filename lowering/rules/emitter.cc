@@ -97,6 +97,11 @@ Values Emitter::Emit(Instruction instruction, const Values& operands) {
   if (by_channel && (target_.partitioned || threads)) {
     attributes = attributes + Attributes{WireMessage().Int(71, 1), ", use_global_device_ids=true"};
   }
+  // XLA:CPU refuses some programs of several all-reduces whose layouts it may choose: "layout
+  // minor_to_major field contains 1 elements, but shape has 2 dimensions". Partitions take no pin.
+  if (threads && !target_.partitioned && instruction.opcode == "all-reduce") {
+    attributes = attributes + Attributes{WireMessage().Int(56, 1), ", constrain_layout=true"};
+  }
   if (!target_.RanksAreThreads()) {
     return AddInstruction(*entry_, instruction.opcode, instruction.results, attributes, operands);
   }

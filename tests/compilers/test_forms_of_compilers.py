@@ -45,7 +45,7 @@ def test_gathers_beside_matmuls(forward, target, overlapped):
     report = torch_xla_cc.assert_overlaps(
         forward, opcode="all-gather", count=overlapped, target=target
     )
-    line = f"test_forms.py:{forward.__code__.co_firstlineno + 3}"
+    line = f"test_forms_of_compilers.py:{forward.__code__.co_firstlineno + 3}"
     made = report.summary
     assert (made.traced, made.kept, made.instructions) == (4, 4, 4)
     assert (made.overlapped, made.waits) == (overlapped, 4 - overlapped)
