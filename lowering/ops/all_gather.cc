@@ -6,7 +6,6 @@
 #include "lowering/ops/collective_permute.h"
 #include "lowering/rules/bits.h"
 #include "lowering/rules/by_rank.h"
-#include "lowering/rules/kept.h"
 #include "lowering/rules/lower_op.h"
 #include "lowering/rules/shared_ways.h"
 
@@ -38,7 +37,7 @@ std::vector<Shape> AllGather::Results(const Call& call) const {
 Values AllGather::LowerNative(Emitter& e, const Values& xs) const {
   Values vectors;
   for (const Value& x : xs) vectors.push_back(e.c().Reshape(x, AtLeastVector(x.shape).dims));
-  return AllGatherKept(e, vectors, dim, groups);
+  return e.AllGather(vectors, dim, groups);
 }
 
 namespace {

@@ -1,1 +1,0 @@
-"""Collectives taken apart in steps around a ring: internal."""
