@@ -154,6 +154,7 @@ NOTES = """
   ranks have come. "full" sends no more than "fingerprint", and compares file and line too.
 - collective_permute, all_to_all, send and recv are decompositions on CPU threads: all_gathers, of
   everything or between pairs of ranks, and cost that ([capabilities.md](capabilities.md)).
+- What compilers make of whole programs for TPU and GPU, beside JAX's: [compiled.md](compiled.md).
 """
 
 

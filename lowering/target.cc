@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <vector>
 
 #include "lowering/errors.h"
 
@@ -18,15 +19,23 @@ constexpr int64_t kBadTopology = -1;
 bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
-// The product of "2x4" or "4x4x8".
-int64_t DevicesOfTopology(const std::string& text) {
-  int64_t product = 1;
+// "2x4" or "4x4x8" as numbers; some are 0 if it is no such thing.
+std::vector<int64_t> DimsOf(const std::string& text) {
+  std::vector<int64_t> dims;
   for (size_t at = 0; at <= text.size();) {
     const size_t end = std::min(text.find('x', at), text.size());
-    if (end == at || end - at > 7) return kBadTopology;
-    product *= std::stoll(text.substr(at, end - at));
-    if (product < 1 || product > kLargestWorld) return kBadTopology;
+    const bool counts = end != at && end - at <= 7;
+    dims.push_back(counts ? std::stoll(text.substr(at, end - at)) : 0);
     at = end + 1;
+  }
+  return dims;
+}
+
+int64_t DevicesOfTopology(const std::string& text) {
+  int64_t product = 1;
+  for (const int64_t size : DimsOf(text)) {
+    product *= size;
+    if (product < 1 || product > kLargestWorld) return kBadTopology;
   }
   return product;
 }
@@ -112,6 +121,10 @@ Result<Target> ParseTarget(const std::string& full_name, int64_t world_size) {
     return Refuse({"T2", "target", "world_size", std::to_string(world_size),
                    "the number of devices of '" + name + "', " + std::to_string(told),
                    "Leave world_size out, or name another topology"});
+  }
+  if (target.kind == DeviceKind::kTpu && told != kNoTopology) {
+    const std::vector<int64_t> dims = DimsOf(name.substr(name.rfind(':') + 1));
+    if (dims.size() > 1) target.topology = TopologyOf(target.device, dims);
   }
   return target;
 }

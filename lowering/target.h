@@ -5,6 +5,7 @@
 #include <string>
 
 #include "lowering/status.h"
+#include "lowering/topology.h"
 
 namespace xla_cc {
 
@@ -15,6 +16,7 @@ struct Target {
   std::string name = "cpu";    // cpu, tpu:v5e, tpu:v5e:2x4, gpu:h100x8, spmd:tpu:v5e:2x4, ...
   std::string device = "cpu";  // the kind and the generation of it: cpu, tpu, tpu:v5e, gpu:h100
   int64_t world_size = 1;
+  Topology topology;  // of a TPU, if it is known
   // Ranks are the partitions of one program (torch_xla's SPMD mode), in a region that is sharded by
   // hand, and not its replicas.
   bool partitioned = false;

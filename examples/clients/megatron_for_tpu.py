@@ -4,11 +4,13 @@
 
 One process is one rank of eight, the others do not exist: the layer is traced, and compiled by the
 TPU's compiler. Without sequence parallelism there are two all-reduces each way. With it there are
-an all-gather and a reduce-scatter in place of each; backward gathers its inputs once more, for the
-gradients of the weights, as Megatron-core does not keep them.
+an all-gather and a reduce-scatter in place of each; backward calls two more all-gathers, for the
+gradients of the weights, which the compiler merges with those of forward.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 import torch
 import torch_xla
@@ -69,19 +71,35 @@ def main() -> None:
     with paper_world(rank=0, world_size=CHIPS):
         parallel_state.initialize_model_parallel(CHIPS, create_gloo_process_groups=False)
         tensor_parallel.model_parallel_cuda_manual_seed(1)
-        for sequence_parallel, of_forward, of_both in (
-            (False, {"all-reduce": 2}, {"all-reduce": 4}),
+        for sequence_parallel, steps in (
+            (
+                False,
+                (
+                    (forward, {"all-reduce": 2}, {"all-reduce": 2}),
+                    # The compiler combines two.
+                    (both_ways, {"all-reduce": 4}, {"all-reduce": 3}),
+                ),
+            ),
             (
                 True,
-                {"all-gather": 2, "reduce-scatter": 2},
-                {"all-gather": 6, "reduce-scatter": 4},
+                (
+                    (forward, *[{"all-gather": 2, "reduce-scatter": 2}] * 2),
+                    # It keeps what forward has gathered, and gathers it no second time.
+                    (
+                        both_ways,
+                        {"all-gather": 6, "reduce-scatter": 4},
+                        {"all-gather": 4, "reduce-scatter": 4},
+                    ),
+                ),
             ),
         ):
             layer, inputs = layer_and_inputs(sequence_parallel)
-            for step, wanted in ((forward, of_forward), (both_ways, of_both)):
+            for step, called, compiled in steps:
                 report = torch_xla_cc.assert_lowers_to(
-                    step, wanted, layer, *inputs, target=TARGET, timeout_s=600
+                    step, compiled, layer, *inputs, target=TARGET, timeout_s=600
                 )
+                calls = Counter(opcode for row in report.rows for opcode in row.before)
+                assert calls == called, f"{calls}: expected {called}\n{report.to_text()}"
                 print(f"sequence parallelism {'on' if sequence_parallel else 'off'}")
                 print(report.to_text())
 

@@ -2,6 +2,8 @@
 
 #include <map>
 
+#include "lowering/model/torus.h"
+
 namespace xla_cc {
 
 Form FormOf(const Groups& groups, int64_t world_size) {
@@ -9,6 +11,13 @@ Form FormOf(const Groups& groups, int64_t world_size) {
   if (!groups.Covers(world_size)) return Form::kPartial;
   if (!groups.Uniform()) return Form::kUnequal;
   return groups.Iota(world_size) ? Form::kEqual : Form::kScrambled;
+}
+
+Form FormOf(const Groups& groups, const Target& target) {
+  const Form form = FormOf(groups, target.world_size);
+  const bool even = form == Form::kScrambled && groups.Ascending() &&
+                    AreEvenBoxes(groups, target.topology, target.world_size);
+  return even ? Form::kEqual : form;
 }
 
 Form FormOf(const Pairs& pairs) {

@@ -7,6 +7,7 @@
 
 #include "lowering/model/groups.h"
 #include "lowering/model/pairs.h"
+#include "lowering/target.h"
 
 namespace xla_cc {
 
@@ -28,6 +29,8 @@ enum class Form : int {
 std::string Name(Form form);
 std::optional<Form> FormFromName(const std::string& name);
 Form FormOf(const Groups& groups, int64_t world_size);
+// On a torus the boxes of chips are equal groups too, as compilers see them: [0,1,8,9] of 8x8.
+Form FormOf(const Groups& groups, const Target& target);
 Form FormOf(const Pairs& pairs);
 
 }  // namespace xla_cc

@@ -30,7 +30,7 @@ Query QueryFor(const Node& node, const Target& target, hlo::ElementType type) {
   Node::Fields(node, [&](const char*, const auto& field) {
     using Field = std::decay_t<decltype(field)>;
     if constexpr (std::is_same_v<Field, Groups>) {
-      query.form = FormOf(field, target.world_size);
+      query.form = FormOf(field, target);
       query.group_size = field.Size(target.world_size);
       query.several_sizes = !field.Uniform();
     } else if constexpr (std::is_same_v<Field, Pairs>) {

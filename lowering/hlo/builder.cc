@@ -142,6 +142,7 @@ Value Computation::Reshape(const Value& x, std::vector<int64_t> dims) {
 }
 
 Value Computation::Transpose(const Value& x, const std::vector<int64_t>& permutation) {
+  if (std::is_sorted(permutation.begin(), permutation.end())) return x;
   Shape shape{x.shape.type, {}};
   for (int64_t dim : permutation) shape.dims.push_back(x.shape.dims[dim]);
   return {Add("transpose", shape, {x.id}, Dimensions(permutation)), shape};

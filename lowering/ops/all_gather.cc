@@ -6,6 +6,7 @@
 #include "lowering/ops/collective_permute.h"
 #include "lowering/rules/bits.h"
 #include "lowering/rules/by_rank.h"
+#include "lowering/rules/kept.h"
 #include "lowering/rules/lower_op.h"
 #include "lowering/rules/shared_ways.h"
 
@@ -37,7 +38,7 @@ std::vector<Shape> AllGather::Results(const Call& call) const {
 Values AllGather::LowerNative(Emitter& e, const Values& xs) const {
   Values vectors;
   for (const Value& x : xs) vectors.push_back(e.c().Reshape(x, AtLeastVector(x.shape).dims));
-  return e.AllGather(vectors, dim, groups);
+  return AllGatherKept(e, vectors, dim, groups);
 }
 
 namespace {

@@ -3,6 +3,7 @@
 #include "lowering/ops/all_reduce.h"
 #include "lowering/ops/all_to_all.h"
 #include "lowering/rules/by_rank.h"
+#include "lowering/rules/kept.h"
 #include "lowering/rules/lower_op.h"
 #include "lowering/rules/reducing.h"
 #include "lowering/rules/shared_ways.h"
@@ -36,7 +37,7 @@ std::vector<Shape> ReduceScatter::Results(const Call& call) const {
 Values ReduceScatter::LowerNative(Emitter& e, const Values& xs) const {
   Values operands;
   for (const Value& x : xs) operands.push_back(BeforeReducing(reduction, e.c(), x));
-  Values results = e.ReduceScatter(operands, reduction.InstructionKind(), dim, groups);
+  Values results = ReduceScatterKept(e, operands, reduction.InstructionKind(), dim, groups);
   for (Value& y : results) y = AfterReducing(reduction, e.c(), y, groups, e.world_size());
   return results;
 }

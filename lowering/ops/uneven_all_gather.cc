@@ -5,6 +5,7 @@
 #include "lowering/ops/collective_broadcast.h"
 #include "lowering/rules/bits.h"
 #include "lowering/rules/by_rank.h"
+#include "lowering/rules/kept.h"
 #include "lowering/rules/lower_op.h"
 #include "lowering/rules/uneven_rows.h"
 
@@ -95,7 +96,7 @@ bool BroadcastIsTaken(const UnevenAllGather& op, const Emitter& e, const Value& 
 }  // namespace
 
 Values UnevenAllGather::LowerNative(Emitter& e, const Values& xs) const {
-  return {CompactEvenBlocks(*this, e, e.AllGather({xs[0]}, 0, groups)[0])};
+  return {CompactEvenBlocks(*this, e, AllGatherKept(e, {xs[0]}, 0, groups)[0])};
 }
 
 const Ways<UnevenAllGather>& UnevenAllGather::Fallback() {

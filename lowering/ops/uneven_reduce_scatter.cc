@@ -2,6 +2,7 @@
 
 #include "lowering/ops/all_reduce.h"
 #include "lowering/ops/reduce_scatter.h"
+#include "lowering/rules/kept.h"
 #include "lowering/rules/lower_op.h"
 #include "lowering/rules/reducing.h"
 #include "lowering/rules/uneven_rows.h"
@@ -64,7 +65,7 @@ Value ByAllReduce(const UnevenReduceScatter& op, Emitter& e, const Value& x) {
 Values UnevenReduceScatter::LowerNative(Emitter& e, const Values& xs) const {
   Computation& c = e.c();
   const Value blocks = BeforeReducing(reduction, c, EvenBlocks(*this, e, xs[0]));
-  const Value y = e.ReduceScatter({blocks}, reduction.InstructionKind(), 0, groups)[0];
+  const Value y = ReduceScatterKept(e, {blocks}, reduction.InstructionKind(), 0, groups)[0];
   return {KeepFirstRows(c, AfterReducing(reduction, c, y, groups, e.world_size()), sizes)};
 }
 

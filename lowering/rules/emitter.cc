@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "lowering/rules/tpu_tiles.h"
-
 namespace xla_cc {
 
 using hlo::Attributes;
@@ -30,9 +28,6 @@ Attributes ReplicaGroups(const Groups& groups, int64_t world_size) {
 Attributes Channel(int64_t channel) {
   return {WireMessage().Int(26, channel), ", channel_id=" + std::to_string(channel)};
 }
-
-// Layout is pinned on the instruction: every rank moves the same bytes in the same order.
-Attributes PinnedLayout() { return {WireMessage().Int(56, 1), ", constrain_layout=true"}; }
 
 std::string PairsText(const Pairs& pairs) {
   std::string text;
@@ -94,8 +89,6 @@ Values Emitter::Emit(Instruction instruction, const Values& operands) {
   Count(instruction.opcode, instruction.wire_bytes, Bytes(instruction.results));
   const bool by_channel = instruction.meeting == Meeting::kByChannel;
   Attributes attributes = instruction.attributes;
-  // XLA's own instructions between partitions have no pinned layout, and it refuses a mixture.
-  if (by_channel && !target_.partitioned) attributes = attributes + PinnedLayout();
   // XLA:CPU compiles a program per thread. Only instructions with a channel and global ids meet
   // across programs; TPU and GPU run one program and are better off without. A channel is also what
   // tells XLA that partitions are meant, and not replicas.
@@ -103,6 +96,11 @@ Values Emitter::Emit(Instruction instruction, const Values& operands) {
   if (target_.partitioned || (threads && by_channel)) attributes = attributes + Channel(channel_);
   if (by_channel && (target_.partitioned || threads)) {
     attributes = attributes + Attributes{WireMessage().Int(71, 1), ", use_global_device_ids=true"};
+  }
+  // XLA:CPU refuses some programs of several all-reduces whose layouts it may choose: "layout
+  // minor_to_major field contains 1 elements, but shape has 2 dimensions". Partitions take no pin.
+  if (threads && !target_.partitioned && instruction.opcode == "all-reduce") {
+    attributes = attributes + Attributes{WireMessage().Int(56, 1), ", constrain_layout=true"};
   }
   if (!target_.RanksAreThreads()) {
     return AddInstruction(*entry_, instruction.opcode, instruction.results, attributes, operands);
@@ -133,10 +131,6 @@ Values Emitter::Emit(Instruction instruction, const Values& operands) {
 }
 
 Values Emitter::AllGather(const Values& xs, int64_t dim, const Groups& groups) {
-  if (MustGoFirst(target_, xs, dim, 1)) {
-    return WithDimensionFirst(c(), xs, dim,
-                              [&](const Values& ys) { return AllGather(ys, 0, groups); });
-  }
   const int64_t members = groups.Size(world_size());
   std::vector<Shape> results = Shapes(xs);
   for (Shape& shape : results) shape.dims[dim] *= members;
@@ -156,14 +150,6 @@ Values Emitter::AllReduce(const Values& xs, ReduceKind kind, const Groups& group
 Values Emitter::ReduceScatter(const Values& xs, ReduceKind kind, int64_t dim,
                               const Groups& groups) {
   const int64_t members = groups.Size(world_size());
-  if (MustGoFirst(target_, xs, dim, members)) {
-    return WithDimensionFirst(c(), xs, dim,
-                              [&](const Values& ys) { return ReduceScatter(ys, kind, 0, groups); });
-  }
-  if (MustBeMatrix(target_, xs, dim, members)) {
-    return AsMatrix(c(), xs, members,
-                    [&](const Values& ys) { return ReduceScatter(ys, kind, 0, groups); });
-  }
   std::vector<Shape> results = Shapes(xs);
   for (Shape& shape : results) shape.dims[dim] /= members;
   const hlo::Callee reducer = module_->Reducer(ReducerOpcode(kind), xs[0].shape.type);

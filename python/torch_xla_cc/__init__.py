@@ -54,7 +54,13 @@ from torch_xla_cc._threads.launch import RankFailed, launch
 from torch_xla_cc.adapters._torch_xla import install, installed, uninstall
 
 if _TYPE_CHECKING:
-    from torch_xla_cc._inspect.api import assert_lowers_to, assert_no_copy, compare_ranks, inspect
+    from torch_xla_cc._inspect.api import (
+        assert_lowers_to,
+        assert_no_copy,
+        assert_overlaps,
+        compare_ranks,
+        inspect,
+    )
 
 _C.set_folders(
     f"{_Path(__file__).parent}/", [f"{_Path(m.__file__ or '').parent}/" for m in (torch, torch_xla)]
@@ -96,7 +102,7 @@ def set_debug(on: bool) -> None:
 
 set_debug(_os.environ.get("TORCH_XLA_CC_DEBUG", "0") == "1")
 
-_INSPECTION = ("assert_lowers_to", "assert_no_copy", "compare_ranks", "inspect")
+_INSPECTION = ("assert_lowers_to", "assert_no_copy", "assert_overlaps", "compare_ranks", "inspect")
 
 
 def __getattr__(name: str) -> _Any:  # noqa: ANN401 (functions of several types)
@@ -120,6 +126,7 @@ __all__ = [
     "UnsupportedVersion",
     "assert_lowers_to",
     "assert_no_copy",
+    "assert_overlaps",
     "capabilities",
     "compare_ranks",
     "fallback",

@@ -9,6 +9,8 @@ collectives that they run forward, but pairs: what one does forward the other do
   gather_from_region        all_gather          backward: the rank's block
   gather_from_sequence      all_gather          backward: reduce_scatter
   reduce_scatter_to_sequence   reduce_scatter   backward: all_gather
+
+`all_gather_matmul` and `matmul_reduce_scatter` are the last two with a matmul, in steps.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from torch_xla_cc import xla_model as xm
 from torch_xla_cc._ops.linear import as_data, linear, members, of_one_tensor
 from torch_xla_cc._ops.types import Groups
 from torch_xla_cc._ops.uneven import own_rank
+from torch_xla_cc._rings.matmul import all_gather_matmul as all_gather_matmul
+from torch_xla_cc._rings.matmul import matmul_reduce_scatter as matmul_reduce_scatter
 
 
 @of_one_tensor

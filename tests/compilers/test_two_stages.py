@@ -40,7 +40,9 @@ def test_reductions_of_64_bits_are_built_of_it(target):
     with lowering_for(target):
         whole = _C.lower_all_reduce([(S64, shape)], "max", 1.0, 1.0, None)
         part = _C.lower_reduce_scatter([(S64, shape)], "max", 1.0, 1.0, 0, None, None)
-    assert (part["opcodes"], whole["opcodes"]) == (EXCHANGES, [*EXCHANGES, "all-gather"])
+    gathers = whole["opcodes"][2:]  # along each axis, in as many parts
+    assert (part["opcodes"], whole["opcodes"][:2]) == (EXCHANGES, EXCHANGES)
+    assert gathers and set(gathers) == {"all-gather"}
     assert part["wire_bytes"] < 2 * size and whole["wire_bytes"] < 3 * size
     program = _aot.compile_hlo(whole["bytes"], target, timeout_s=60)
     found = [one.opcode for one in _aot.collectives(program)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import compiled
+import compiled_calls as compiled
 import torch
 import torch.distributed as dist
 import torch_xla

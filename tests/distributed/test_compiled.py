@@ -1,6 +1,6 @@
 """torch.compile of functions with collectives: right on each call, and compiled once."""
 
-import compiled
+import compiled_calls as compiled
 import processes
 import pytest
 import torch

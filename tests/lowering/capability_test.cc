@@ -145,6 +145,21 @@ TEST(Forms, OfGroups) {
   EXPECT_EQ(FormOf(Groups(Lists{{1, 0}, {2}}), 3), Form::kUnequal);
 }
 
+TEST(Forms, OfGroupsOnATorus) {
+  const Target torus = ParseTarget("tpu:v5e:4x4", 0).value();
+  const Groups blocks(
+      Lists{{0, 1, 4, 5}, {2, 3, 6, 7}, {8, 9, 12, 13}, {10, 11, 14, 15}});  // of 2x2 chips
+  EXPECT_EQ(FormOf(blocks, torus), Form::kEqual);
+  EXPECT_EQ(FormOf(blocks, torus.world_size), Form::kScrambled);
+  Target elsewhere = torus;
+  elsewhere.topology.chips = {0, 7, 2, 3, 4, 5, 6, 1, 8, 9, 10, 11, 12, 13, 14, 15};
+  EXPECT_EQ(FormOf(blocks, elsewhere), Form::kScrambled);
+  EXPECT_EQ(
+      FormOf(Groups(Lists{{5, 4, 1, 0}, {2, 3, 6, 7}, {8, 9, 12, 13}, {10, 11, 14, 15}}), torus),
+      Form::kScrambled);
+  EXPECT_EQ(FormOf(Groups(), torus), Form::kWorld);
+}
+
 TEST(Forms, OfPairs) {
   EXPECT_EQ(FormOf(Pairs{}), Form::kChain);
   EXPECT_EQ(FormOf(Pairs{{0, 1}, {1, 2}}), Form::kChain);

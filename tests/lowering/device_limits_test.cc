@@ -142,7 +142,7 @@ Choice ChoiceOf(const ReadModule& module, const ReadInstruction& instruction,
   Query query{op, target, *type, KindOf(module, instruction)};
   if (instruction.proto.Has(87)) {
     const Groups groups = GroupsOf(instruction, target.world_size);
-    query.form = FormOf(groups, target.world_size);
+    query.form = FormOf(groups, target);
     query.group_size = groups.Size(target.world_size);
   } else {
     Pairs pairs;

@@ -252,28 +252,6 @@ def test_ways_by_size(row):
     assert differences(case, results, bitwise=True) == []
 
 
-@pytest.mark.parametrize("groups", [None, [[0, 2], [1, 3]]])
-@pytest.mark.parametrize(
-    ("shape", "dim"),
-    [([3, 4, 5], 1), ([3, 5, 4], 2), ([2, 3, 4, 4], 2), ([2, 3, 4, 4], 3), ([2, 4, 3, 5], 1)],
-)
-def test_blocks_that_are_no_whole_tiles_of_a_tpu(shape, dim, groups):
-    """They are moved to the first dimension and back: lowering/rules/tpu_tiles.h."""
-    rng = np.random.default_rng(7)
-    inputs = [exact_values(rng, "f32", shape, "sum") for _ in range(4)]
-    for op, fields, names in (
-        ("all_gather", (dim, groups), {"dim": dim}),
-        (
-            "reduce_scatter",
-            ("sum", 1.0, 1.0, dim, None, groups),
-            {"reduce_type": "sum", "scatter_dim": dim},
-        ),
-    ):
-        case = Case(op, inputs, {**names, "groups": groups})
-        results = worlds.run(4, call_forced, op, fields, "tpu:v5e", 4, inputs, "native")
-        assert differences(case, results, bitwise=True) == []
-
-
 def without_exchanges_of_the_world(rank):
     no = ("tpu:v5e", "all_to_all", [], [], ["world"], False, "as over 128 chips")
     return _C.register_capability(*no) if rank == 0 else None

@@ -187,6 +187,12 @@ OPS = {
         regions.reduce_scatter_to_sequence,
         [(2 * n, 2)] * n,
     ),
+    # Of both that they multiply.
+    "all_gather_matmul": alike(lambda x: regions.all_gather_matmul(x, x[:2].mT)),
+    "matmul_reduce_scatter": lambda n: (
+        lambda x: regions.matmul_reduce_scatter(x, x[:2]),
+        [(2 * n, 2)] * n,
+    ),
 }
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from torch_xla_cc._hlo import text, traffic
 from torch_xla_cc._hlo.collectives import finder
+from torch_xla_cc._hlo.links import busiest
+from torch_xla_cc._hlo.topology import topology_of
 
 SUM = """HloModule m
 %sum (a: f32[], b: f32[]) -> f32[] {
@@ -18,9 +20,9 @@ ENTRY %main (x: f32[16]) -> f32[16] {
 """
 
 
-def one(instruction):
+def one(instruction, before=""):
     """The collective of a module that has one."""
-    reader = text.Reader(f"{SUM}  ROOT %r = {instruction}\n}}\n".splitlines())
+    reader = text.Reader(f"{SUM}{before}  ROOT %r = {instruction}\n}}\n".splitlines())
     (found,) = finder(reader.computations()).found()
     return found
 
@@ -57,7 +59,7 @@ def test_bytes(instruction):
     received, link = ROWS[instruction]
     collective = one(instruction)
     assert traffic.received(collective, 8) == received
-    assert traffic.per_link(collective, 8) == link
+    assert busiest([collective], topology_of("", 8), 8) == round(link)
     by_target: dict[int, Fraction] = {}
     for _, target, amount in traffic.flows(collective, 8):
         by_target[target] = by_target.get(target, Fraction(0)) + amount

@@ -41,7 +41,11 @@ def test_a_function(target, world):
     assert gather.rule == "native" and gather.call == "all_gather(dim=0, groups=world)"
     assert gather.file == __file__
     assert gather.line == reduce.line == step.__code__.co_firstlineno + 1
-    assert json.loads(report.to_json())["wire_bytes"] == report.wire_bytes
+    made = json.loads(report.to_json())
+    assert made["wire_bytes"] == report.wire_bytes
+    # Half of what comes to a rank: around a ring of CPU devices, or over two links of a corner.
+    assert made["link_bytes"] == made["fewest_link_bytes"] == report.wire_bytes // 2
+    assert made["summary"]["kept"] == made["summary"]["waits"] == 2
     assert "all-gather" in report.to_text() and f"{world} ranks" in report.to_text()
 
 
@@ -211,12 +215,59 @@ def test_assert_lowers_to():
         torch_xla_cc.assert_lowers_to(step, {"all-gather": 1}, target=TPU)
 
 
+@pytest.mark.filterwarnings("ignore::torch_xla_cc.FallbackWarning")
+def test_fallbacks_are_counted_as_what_was_called():
+    x = device_tensor(8, 128)
+    s64 = torch.ones(4096, dtype=torch.int64, device="xla")
+    torch_xla.sync()
+    halves = [[0, 1], [2, 3]]
+    # By an all-gather: three operands, half of them either way. Called was 1 KiB to the next on
+    # either side, and half of it either way to the one opposite.
+    report = torch_xla_cc.inspect(lambda: xm.all_to_all(x, 0, 0), target="cpu", world_size=4)
+    assert report.counts == {"all-gather": 1}
+    assert (report.link_bytes, report.fewest_link_bytes) == (3 * 4096 // 2, 1024 + 1024)
+    # Each of two ranks to the other, one way around.
+    report = torch_xla_cc.inspect(
+        lambda: xm.all_gather(x, groups=halves), target="cpu", world_size=4
+    )
+    assert report.fewest_link_bytes == report.link_bytes == 8 * 128 * 4 // 2
+    report = torch_xla_cc.inspect(lambda: xm.all_reduce("max", s64), target=TPU)
+    assert report.fewest_link_bytes == 4096 * 8 * 2 * 7 // 8 // 2 < report.link_bytes
+
+
+def test_what_nobody_needs_does_not_count():
+    x = device_tensor(64, 128)
+
+    def step():
+        return xm.all_reduce("sum", x) + xm.all_reduce("sum", x), xm.all_gather(x + 1) * 0
+
+    report = torch_xla_cc.inspect(step, target=TPU)
+    made = report.summary
+    assert (made.traced, made.kept, made.gone) == (3, 2, 1)
+    assert made.link_bytes == made.fewest_link_bytes
+
+
+def test_assert_overlaps():
+    x = device_tensor(8, 128)
+    torch_xla_cc.assert_overlaps(xm.all_gather, x, count=0, target="cpu", world_size=4)
+    with pytest.raises(
+        AssertionError, match="expected 1 beside a computation, found 0 of 1"
+    ) as error:
+        torch_xla_cc.assert_overlaps(xm.all_gather, x, target="cpu", world_size=4)
+    assert "all-gather" in str(error.value) and "test_inspect.py" in str(error.value)
+    with pytest.raises(AssertionError, match=r"all-reduce: expected 1 .*, found 0 of 0"):
+        torch_xla_cc.assert_overlaps(
+            xm.all_gather, x, opcode="all-reduce", target="cpu", world_size=4
+        )
+
+
 def test_assert_no_copy():
     x = device_tensor(8, 128)
     torch_xla_cc.assert_no_copy(xm.all_gather, x, dim=0, target=TPU)
     torch_xla_cc.assert_no_copy(lambda: xm.all_gather(x * 2, dim=0) + 1, target=TPU)
     with pytest.raises(AssertionError, match="expected no copy"):
-        torch_xla_cc.assert_no_copy(lambda: xm.all_gather(x.t(), dim=0), target=TPU)
+        rows = lambda: x.view(4, 2, 128).transpose(0, 1).reshape(8, 128)  # noqa: E731
+        torch_xla_cc.assert_no_copy(lambda: xm.all_gather(rows(), dim=0), target=TPU)
 
 
 def inspected_by_all(rank):

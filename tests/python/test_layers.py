@@ -17,7 +17,7 @@ FLOORS = {
     "lowering": (
         ("lowering/status.h", "lowering/errors.h", "lowering/collectives.def"),
         ("lowering/hlo",),
-        ("lowering/target.h", "lowering/target.cc"),
+        ("lowering/target.h", "lowering/target.cc", "lowering/topology.h", "lowering/topology.cc"),
         ("lowering/model",),
         ("lowering/capability",),
         ("lowering/rules",),

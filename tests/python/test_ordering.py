@@ -41,6 +41,43 @@ def check(calls, inputs, results):
     assert not found, "\n".join(found[:8])
 
 
+def layouts(rank, way):
+    """The same values on all ranks, which XLA has in other layouts if it can choose."""
+    rows = torch.arange(15.0).reshape(5, 3).to(torch_xla.device())
+    columns = torch.arange(15.0).reshape(5, 3).t().contiguous().to(torch_xla.device())
+    torch_xla.sync()
+    one = torch.eye(5).to(torch_xla.device())
+    x = {
+        "is": lambda: rows,
+        "transposed": lambda: columns.t(),
+        "multiplied": lambda: one @ rows,
+        "multiplied and transposed": lambda: (rows.t() @ one).t(),
+        "permuted": lambda: columns.reshape(3, 5, 1).permute(1, 2, 0).reshape(5, 3),
+    }[way[rank]]()
+    results = [
+        xm.all_gather(x, dim=1),
+        xm.all_reduce("sum", x),
+        xm.reduce_scatter("sum", x.repeat(4, 1), 1.0, 0, 4),
+        xm.all_gather(x.t(), dim=0),
+    ]
+    return [result.cpu().numpy() for result in results]
+
+
+WAYS = ["is", "transposed", "multiplied", "multiplied and transposed", "permuted"]
+
+
+@pytest.mark.parametrize("turn", range(len(WAYS)))
+def test_ranks_agree_on_layouts(turn):
+    """No layout is pinned, and each rank compiles a program of its own."""
+    x = np.arange(15.0, dtype=np.float32).reshape(5, 3)
+    for results in worlds.run(4, layouts, (WAYS[turn:] + WAYS[:turn])[:4]):
+        gathered, total, part, turned = results
+        assert (gathered == np.concatenate([x] * 4, 1)).all()
+        assert (total == 4 * x).all()
+        assert (part == 4 * x).all()
+        assert (turned == np.concatenate([x.T] * 4)).all()
+
+
 # Constants: XLA folds an all-gather of a constant, on the rank that has one.
 
 FILLS = {

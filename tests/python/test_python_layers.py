@@ -15,7 +15,7 @@ FLOORS = (
     ("_C", "_runtime", "_hlo"),
     ("_aot", "_threads"),
     ("_ops",),
-    ("xla_model", "functions", "regions", "spmd", "distributed", "capabilities"),
+    ("xla_model", "functions", "_rings", "regions", "spmd", "distributed", "capabilities"),
     ("adapters",),
     ("_inspect",),
     ("_cli",),

@@ -22,7 +22,7 @@ def reports():
     lengths = {"main": found.lengths["main"]}
     memory = {"arguments": 1 << 20}
     return [
-        report.Report("step", "tpu:v5e:2x2", 4, made, memory, lengths=lengths),
+        report.Report("step", "tpu:v5e:2x2", 4, made, memory, "", lengths, (), 7000, 3500),
         report.Report("broken", "gpu:h100x8", 8, (), failure="it crashed"),
         report.Report("large", "tpu:v5e:16x16", 256, made, lengths=lengths),
     ]
@@ -67,6 +67,11 @@ def test_the_page():
     # What scrolls can be reached and scrolled by keyboard.
     assert all(one["tabindex"] == "0" for one in page.of("div") if one.get("class") == "wide")
     assert "train.py:3" in page.text and "it crashed" in page.text
+    assert "6 of 6 collectives kept; of 6 in the compiled program 0 overlapped" in page.text
+    assert (
+        page.text.count("busiest link: 7,000 bytes; fewest possible for the calls: 3,500 (2.00")
+        == 1
+    )
     assert "all-gather-start" in page.text and "252-255" in page.text
     assert not page.of("script") and "http" not in html.page(reports()).replace("http-equiv", "")
 

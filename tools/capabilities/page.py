@@ -51,9 +51,10 @@ that is not here is held for the least of its kind: what one generation does not
 
 _FORMS = """\
 Forms of groups: **world** is one group of everybody, in rank order; **equal** are several groups of
-one size, of consecutive ranks or of every n-th rank, in ascending order; **scrambled** are all
-others that have one size and hold everybody; **unequal** groups have different sizes; with
-**partial** groups some ranks are in none. Forms of pairs: in a **ring** data gets back to a rank
+one size, of consecutive ranks or of every n-th rank, in ascending order, and on a TPU whose
+topology is known boxes of chips in equal steps; **scrambled** are all others that have one size and
+hold everybody; **unequal** groups have different sizes; with **partial** groups some ranks are in
+none. Forms of pairs: in a **ring** data gets back to a rank
 that sent some, in a **chain** it does not.
 """
 

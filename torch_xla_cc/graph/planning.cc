@@ -24,6 +24,8 @@ PlanPtr PlanFor(const Collective& collective, const std::vector<hlo::Shape>& ope
   Key key;
   key.Add(target.name);
   key("world_size", target.world_size);
+  // One target of a process may have its ranks on chips in another order: the running one.
+  key("chips", int64_t{!target.topology.chips.empty()});
   key("op", static_cast<int64_t>(OpFor(collective)));
   Visit(collective, [&](const auto& node) { std::decay_t<decltype(node)>::Fields(node, key); });
   for (const hlo::Shape& operand : operands) key.Add(operand);

@@ -2,7 +2,9 @@
 
 #include <cstdlib>
 #include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/python_side.h"
@@ -31,11 +33,13 @@ const Target& CurrentTarget() {
   if (of_thread.target) return *of_thread.target;
   std::optional<Target>& running = running_targets[IsSpmd() ? 1 : 0];
   if (!running) {
-    const auto [name, world_size] =
-        CallPython(Python().running_target).cast<std::pair<std::string, int64_t>>();
+    const auto [name, world_size, chips] =
+        CallPython(Python().running_target)
+            .cast<std::tuple<std::string, int64_t, std::vector<int64_t>>>();
     Result<Target> target = ParseTarget(name, world_size);
     if (!target.ok()) throw BadValue(target.status().message());
     running = target.value();
+    if (running->topology.known()) running->topology.chips = chips;
   }
   return *running;
 }

@@ -3,6 +3,7 @@
 from .compiler import compile_hlo, compile_many
 from .cpu import compile_on_cpu
 from .errors import CompilerCrashed, CompilerError, CompilerMissing, CompilerTimeout
+from .overrides import Option, Options, as_texts
 from .program import CompiledProgram
 from .query import collectives, elementwise_before
 from .target import Target, parse_target
@@ -13,7 +14,10 @@ __all__ = [
     "CompilerError",
     "CompilerMissing",
     "CompilerTimeout",
+    "Option",
+    "Options",
     "Target",
+    "as_texts",
     "collectives",
     "compile_hlo",
     "compile_many",

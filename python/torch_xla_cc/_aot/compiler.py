@@ -17,6 +17,7 @@ from typing import NamedTuple
 from .._hlo import protobuf
 from .errors import CompilerCrashed, CompilerError, CompilerMissing, CompilerTimeout
 from .options import compile_options
+from .overrides import Options, as_texts, refused
 from .program import CompiledProgram
 from .target import Target, find_library, parse_target
 
@@ -36,23 +37,36 @@ class _Run(NamedTuple):
 
 
 def compile_hlo(
-    module: bytes, target: str, *, replicas: int | None = None, timeout_s: float = 120
+    module: bytes,
+    target: str,
+    *,
+    replicas: int | None = None,
+    timeout_s: float = 120,
+    options: Options | None = None,
 ) -> CompiledProgram:
     """Compile a serialized HloModuleProto for `target`: "tpu:v5e:2x4", "gpu:h100x8".
 
     One partition, and `replicas` replicas: as many as the target has devices if None. With "spmd:"
     before the target's name they are partitions, of one replica.
-    Raises ValueError for a target that does not exist, CompilerError for a program that the
-    compiler refuses, CompilerCrashed, CompilerTimeout and CompilerMissing as they say.
+    `options` are the compiler's own, by name.
+    Raises ValueError for a target or an option that does not exist, CompilerError for a program
+    that the compiler refuses, CompilerCrashed, CompilerTimeout and CompilerMissing as they say.
     """
-    (result,) = compile_many([module], target, replicas=replicas, timeout_s=timeout_s)
+    (result,) = compile_many(
+        [module], target, replicas=replicas, timeout_s=timeout_s, options=options
+    )
     if isinstance(result, CompilerError):
         raise result
     return result
 
 
 def compile_many(
-    modules: Sequence[bytes], target: str, *, replicas: int | None = None, timeout_s: float = 120
+    modules: Sequence[bytes],
+    target: str,
+    *,
+    replicas: int | None = None,
+    timeout_s: float = 120,
+    options: Options | None = None,
 ) -> list[CompiledProgram | CompilerError]:
     """compile_hlo for several modules, of which the failed ones give their error as result.
 
@@ -65,10 +79,14 @@ def compile_many(
     if not 1 <= replicas <= where.devices:
         raise ValueError(f"replicas={replicas}: {target!r} has 1 to {where.devices}, one a device")
     library = find_library(where)
-    options = compile_options(replicas, where.partitioned)
+    overrides = as_texts(options, target)
+    request = compile_options(replicas, where.partitioned, overrides)
     results: list[CompiledProgram | CompilerError] = []
     while pending := modules[len(results) :]:
-        run = _run_child(where, library, options, pending, timeout_s)
+        run = _run_child(where, library, request, pending, timeout_s)
+        for one in run.results:
+            if isinstance(one, CompilerError) and (error := refused(str(one), overrides, target)):
+                raise error
         results += run.results
         # A module is blamed only if it had a fresh child for itself: else it gets one now.
         if not run.results:
@@ -140,11 +158,8 @@ def _read_answers(out: bytes, target: Target) -> list[CompiledProgram | Compiler
             results.append(CompilerError(f"compiling for {target.name!r}: {head['message']}"))
         else:
             optimised = protobuf.HloModuleProtoWithConfig.FromString(program).hlo_module
-            results.append(
-                CompiledProgram(
-                    target.name, optimised.SerializeToString(), head["memory"], head["cost"]
-                )
-            )
+            hlo = optimised.SerializeToString()
+            results.append(CompiledProgram(target.name, hlo, head["memory"], head["cost"]))
     return results
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -15,10 +16,12 @@ from pathlib import Path
 from .._hlo import proto, protobuf
 from .._hlo.instruction import arrays
 from .compiler import crash
-from .errors import CompilerError, CompilerTimeout
+from .errors import CompilerCrashed, CompilerError, CompilerTimeout
+from .overrides import Options, as_texts, refused
 
 _CHILD = Path(__file__).with_name("cpu_child.py")
 _STDERR_TAIL = 16_000
+_PLAIN = re.compile(r"[^\s'\"]*")
 # Variables of the environment that make another compiler of it. Of others some change all the time:
 # pytest has one with the name of the test.
 _READ = ("XLA_", "PJRT_", "TF_", "TORCH", "PT_", "OMP_", "MKL_", "LD_", "PYTHON")
@@ -105,11 +108,18 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def compile_on_cpu(module: bytes, ranks: int, timeout_s: float, flags: str = "") -> bytes:
+def compile_on_cpu(
+    module: bytes,
+    ranks: int,
+    timeout_s: float,
+    flags: str = "",
+    options: Options | None = None,
+) -> bytes:
     """Compile a serialized HloModuleProto for ranks on threads, in a child process.
 
     Returns the optimised module. `flags` are XLA_FLAGS, instead of the caller's: those may have a
-    process dump, and read what it is not meant to. The child serves the next call too.
+    process dump, and read what it is not meant to. `options` join them: torch_xla passes none on.
+    The child serves the next call too, if it has the same.
     """
     global _kept
     parameters = json.dumps(
@@ -119,7 +129,9 @@ def compile_on_cpu(module: bytes, ranks: int, timeout_s: float, flags: str = "")
             for array in arrays(proto.type_text(shape))
         ]
     )
-    environment = {**os.environ, "XLA_FLAGS": flags}
+    texts = as_texts(options, "cpu")
+    given = (_flag(name, text) for name, text in texts.items())
+    environment = {**os.environ, "XLA_FLAGS": " ".join((flags, *given)).strip()}
     with _lock, contextlib.ExitStack() as on_failure:
         if _kept is not None and not _kept.serves(ranks, environment):
             _forget()
@@ -127,9 +139,21 @@ def compile_on_cpu(module: bytes, ranks: int, timeout_s: float, flags: str = "")
             _kept = _Child(ranks, environment)
         # What XLA:CPU has refused may have broken its memory: the next call gets a new child.
         on_failure.callback(_forget)
-        program = _kept.compile(parameters, module, timeout_s)
+        try:
+            program = _kept.compile(parameters, module, timeout_s)
+        except CompilerCrashed as error:
+            raise refused(error.stderr, texts, "cpu") or error from None
         on_failure.pop_all()
         return program
+
+
+def _flag(name: str, text: str) -> str:
+    if not _PLAIN.fullmatch(text):
+        raise ValueError(
+            f"options: {name} = {text!r}, but for 'cpu' it must have no spaces and no quotes: it "
+            "goes into XLA_FLAGS"
+        )
+    return f"--{name}={text.lower() if text in ('True', 'False') else text}"
 
 
 def _forget() -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from .._hlo import protobuf
 
 _TYPES = protobuf.load("""
-message CompileOptionsProto { ExecutableBuildOptionsProto executable_build_options = 3; }
+message CompileOptionsProto {
+  ExecutableBuildOptionsProto executable_build_options = 3;
+  map<string, OptionOverrideProto> env_option_overrides = 7;
+}
+message OptionOverrideProto { repeated string string_field = 1; }
 message ExecutableBuildOptionsProto {
   int64 device_ordinal = 1; int64 num_replicas = 4; int64 num_partitions = 5;
   bool use_spmd_partitioning = 6;
@@ -19,7 +25,9 @@ message ComputationDevice { repeated int64 replica_device_ids = 1; }
 """)
 
 
-def compile_options(ranks: int, partitioned: bool = False) -> bytes:
+def compile_options(
+    ranks: int, partitioned: bool = False, overrides: Mapping[str, str] | None = None
+) -> bytes:
     """A serialized CompileOptionsProto: rank i on device i, as in torch_xla.
 
     Ranks are replicas of one partition, or the partitions of one replica.
@@ -39,4 +47,7 @@ def compile_options(ranks: int, partitioned: bool = False) -> bytes:
     for partition in range(partitions):
         first = partition * replicas
         assignment.computation_devices.add(replica_device_ids=range(first, first + replicas))
+    for name, text in (overrides or {}).items():
+        # One, but a field that is repeated is written even if it is empty, as this one must be.
+        options.env_option_overrides[name].string_field.append(text)
     return bytes(options.SerializeToString())

@@ -43,6 +43,9 @@ _RANKS = flags.DEFINE_integer(
 _STEP = flags.DEFINE_integer(
     "step", 1, "Which of the script's steps that have collectives.", lower_bound=1
 )
+_OPTIONS = flags.DEFINE_multi_string(
+    "option", [], "NAME=VALUE for the compiler, as often as needed."
+)
 _TIMEOUT = flags.DEFINE_float("timeout", 120.0, "Seconds for the compiler.", lower_bound=0.0)
 _MODULE = flags.DEFINE_string("module", "", "Only modules with this in their names.")
 
@@ -73,14 +76,27 @@ def _inspect_script(path: str, args: Sequence[str]) -> int:
 
     target = _TARGET.value or "cpu"
     try:
+        options = _options(_OPTIONS.value)
+        _aot.as_texts(options, target)  # before the script runs
         programs = script.programs(path, args, target, _RANKS.value, _STEP.value)
-        reports = [report.of_sides(*report.sides(one, _TIMEOUT.value)) for one in programs[0]]
+        reports = [
+            report.of_sides(*report.sides(one, _TIMEOUT.value, options)) for one in programs[0]
+        ]
     except (OSError, ValueError, capture.StepError, _aot.CompilerMissing) as error:
         return _failed(f"inspect: {error}")
     compared = ranks.of_programs(programs)
     print(compared.verdict, file=sys.stdout if _FORMAT.value == "text" else sys.stderr)
     _show_reports(reports)
     return 1 if compared.divergence or any(one.failure for one in reports) else 0
+
+
+def _options(words: Sequence[str]) -> dict[str, str]:
+    """NAME=VALUE, each."""
+    pairs = [word.partition("=") for word in words]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise ValueError(f"--option={name}: expected NAME=VALUE")
+    return {name.lstrip("-"): value for name, _, value in pairs}
 
 
 def _show_reports(reports: Sequence[Report]) -> None:

@@ -6,17 +6,30 @@ from bisect import bisect
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from .halves import half
 from .instruction import Array, Groups, Instruction, Source, arrays
-from .opcodes import COLLECTIVES, MOVES, MOVING_CALLS, WRAPPERS, plain
+from .opcodes import (
+    CHAIN_BEGINS,
+    CHAIN_ENDS,
+    CHAIN_GOES_ON,
+    COLLECTIVES,
+    HEAVY,
+    MOVES,
+    MOVING_CALLS,
+    WRAPPERS,
+    plain,
+)
 from .text import Computation
 from .walk import reached
 
 _MOST_MEANWHILE = 1000
+_NONE: frozenset[str] = frozenset()
 
 
 @dataclass(eq=False, slots=True)
 class Collective:
-    """A collective that a program runs. A pair of start and done is one, and so is a fusion."""
+    """A collective that a program runs. A pair of start and done is one, and so is a fusion, or
+    several of which one begins it, others compute beside it, and the last ends it."""
 
     first: Instruction = field(repr=False)  # the whole of it, or its start
     last: Instruction = field(repr=False)  # the same, or its done
@@ -31,6 +44,8 @@ class Collective:
     ends: int = 0
     # What computes between start and done, the first of it if that is much.
     meanwhile: list[Instruction] = field(default_factory=list, repr=False)
+    in_loop: bool = False  # how often it runs is not known
+    in_chain: bool = False  # of fusions
 
     @property
     def name(self) -> str:
@@ -70,81 +85,82 @@ class Finder:
 
     def __init__(self, whole: bool = True) -> None:
         self._whole = whole  # else passes_before has nothing to go by, and memory stays small
-        self._opcodes: dict[str, frozenset[str]] = {}  # of each computation
+        # Opcodes of each computation and of what it runs, with the targets of custom calls.
+        self._contents: dict[str, frozenset[str]] = {}
+        self._halves: dict[str, str] = {}
         self._found: dict[str, list[Collective]] = {}  # in each computation
         self._wrapped: set[str] = set()
+        self._called: dict[str, set[str]] = {}  # by each computation
+        self._loops: set[str] = set()
+        self.callers: dict[str, str] = {}  # of a computation that an instruction "call" runs
+        # What each computation that has collectives takes and gives.
+        self.signatures: dict[str, tuple[list[Array], list[Array]]] = {}
         self.lengths: dict[str, int] = {}  # instructions of each computation
 
     def add(self, computation: Computation) -> None:
-        found: dict[Instruction, Collective] = {}
-        running: dict[Instruction, Collective] = {}  # by start, or what goes on with it
-        computing: list[int] = []  # places of what computes
+        scan = _Scan(self, computation)
         for place, instruction in enumerate(computation.instructions):
-            if instruction.opcode in WRAPPERS:
-                self._wrapped.update(instruction.called)
-            begun = instruction.operands[0] if instruction.operands else None
-            if begun in running and instruction.opcode.endswith(("-done", "-update")):
-                collective = running.pop(begun)
-                if instruction.opcode.endswith("-update"):
-                    running[instruction] = collective
-                else:
-                    collective.last = instruction
-                    collective.ends = place
-                    first = bisect(computing, collective.begins)
-                    collective.meanwhile = [
-                        computation.instructions[at]
-                        for at in computing[first : first + _MOST_MEANWHILE]
-                    ]
-            elif opcode := self._opcode(instruction):
-                made = self._made(instruction, opcode)
-                made.begins = made.ends = place
-                found[instruction] = made
-                if instruction.opcode.endswith("-start") or opcode in ("send", "recv"):
-                    running[instruction] = made
-            elif self.computes(instruction):
-                computing.append(place)
+            self._note_calls(instruction, computation.name)
+            scan.take(place, instruction)
+        found = scan.found
         if not self._whole:
             for collective in found.values():
                 for operand in collective.first.operands:
                     operand.operands = operand.operands if operand in found else ()
-        self._found[computation.name] = list(found.values())
-        self.lengths[computation.name] = len(computation.instructions)
-        self._opcodes[computation.name] = frozenset(i.opcode for i in computation.instructions)
+        name = computation.name
+        self._found[name] = list(found.values())
+        self.lengths[name] = len(computation.instructions)
+        self._contents[name] = _NONE.union(
+            *({one.opcode, one.custom_call_target} for one in computation.instructions),
+            *(self.contents(one) for one in computation.instructions if one.called),
+        )
+        if becomes := half(computation):
+            self._halves[name] = becomes
+        if self._contents[name] & COLLECTIVES:
+            self.signatures[name] = _signature(computation)
+
+    def _note_calls(self, instruction: Instruction, computation: str) -> None:
+        if not instruction.called:
+            return
+        self._called.setdefault(computation, set()).update(instruction.called)
+        if instruction.opcode in WRAPPERS:
+            self._wrapped.update(instruction.called)
+        elif instruction.opcode == "while":
+            self._loops.update(instruction.called)
+        elif instruction.opcode == "call":
+            self.callers.update(dict.fromkeys(instruction.called, computation))
 
     def found(self) -> list[Collective]:
         """Those of all computations that are no part of an instruction."""
-        return [
-            collective
-            for name, some in self._found.items()
-            if name not in self._wrapped
-            for collective in some
-        ]
+        looped = set(reached(self._loops, lambda name: self._called.get(name, ())))
+        found = []
+        for name, some in self._found.items():
+            for collective in some if name not in self._wrapped else ():
+                collective.in_loop = name in looped
+                found.append(collective)
+        return found
 
-    def _opcode(self, instruction: Instruction) -> str:
+    def contents(self, instruction: Instruction) -> frozenset[str]:
+        """What is in the computations that an instruction runs."""
+        return _NONE.union(*(self._contents.get(name, _NONE) for name in instruction.called))
+
+    def opcode(self, instruction: Instruction) -> str:
         """The plain opcode, if the instruction is a collective or begins one."""
         opcode = plain(instruction.opcode)
         if opcode in COLLECTIVES:
             return opcode
         if instruction.opcode not in WRAPPERS:
             return ""
-        inner = self._inner(instruction)
-        # A TPU compiler writes either half of an all-reduce as a fusion of a whole one: of zeros
-        # with one block of data, or of which one block only is used. What it emits is the half.
-        if "all-reduce" in inner and "dynamic-update-slice" in inner:
-            return "all-gather"
-        if "all-reduce" in inner and "dynamic-slice" in inner:
-            return "reduce-scatter"
-        return min(inner & COLLECTIVES, default="")
+        for name in instruction.called:
+            if name in self._halves:
+                return self._halves[name]
+        return min(self.contents(instruction) & COLLECTIVES, default="")
 
-    def _inner(self, instruction: Instruction) -> frozenset[str]:
-        none: frozenset[str] = frozenset()
-        return none.union(*(self._opcodes.get(name, none) for name in instruction.called))
-
-    def _made(self, instruction: Instruction, opcode: str) -> Collective:
-        of = instruction
+    def made(self, instruction: Instruction, opcode: str, place: int) -> Collective:
+        """The collective that an instruction is, or begins."""
+        of: Instruction | Collective = instruction
         if plain(instruction.opcode) not in COLLECTIVES:  # what it wraps knows the groups
-            inner = [one for name in instruction.called for one in self._found.get(name, ())]
-            of = inner[0].first if inner else instruction
+            of = next((c for name in instruction.called for c in self._found.get(name, ())), of)
         return Collective(
             first=instruction,
             last=instruction,
@@ -154,6 +170,8 @@ class Finder:
             channel_id=of.channel_id,
             dimensions=of.dimensions,
             source=instruction.source if instruction.source.op_name else of.source,
+            begins=place,
+            ends=place,
         )
 
     def computes(self, instruction: Instruction) -> bool:
@@ -165,19 +183,93 @@ class Finder:
         if opcode == "copy":
             return instruction.layout != instruction.operands[0].layout
         if opcode == "async-start":
-            return not self._inner(instruction) <= MOVES | COLLECTIVES | {"copy", "slice"}
+            return not self.contents(instruction) - {""} <= MOVES | COLLECTIVES | {"copy", "slice"}
         return not (
             opcode in MOVES
             or instruction.custom_call_target in MOVING_CALLS
             or instruction.shape.endswith("[]")
             or plain(opcode) in COLLECTIVES
-            or self._opcode(instruction)
+            or self.opcode(instruction)
         )
 
     def passes_before(self, collective: Collective) -> list[Instruction]:
         """The passes over data between the parameters of a program and a collective."""
         before = reached(collective.first.operands, lambda one: one.operands)
         return [one for one in before if self.computes(one)]
+
+
+class _Scan:
+    """One computation, in the order of its schedule."""
+
+    def __init__(self, finder: Finder, computation: Computation) -> None:
+        self._finder = finder
+        self._instructions = computation.instructions
+        self.found: dict[Instruction, Collective] = {}
+        self._running: dict[Instruction, list[Collective]] = {}  # by start, or what goes on with it
+        self._computing: list[int] = []  # places of what computes
+
+    def take(self, place: int, instruction: Instruction) -> None:
+        if self._is_later_part(instruction):
+            self._goes_on(place, instruction)
+        elif opcode := self._finder.opcode(instruction):
+            made = self._finder.made(instruction, opcode, place)
+            made.in_chain = CHAIN_BEGINS in self._finder.contents(instruction)
+            self.found[instruction] = made
+            starts = instruction.opcode.endswith("-start") or made.in_chain
+            if starts or opcode in ("send", "recv"):
+                self._running[instruction] = [made]
+        elif self._finder.computes(instruction):
+            self._computes(place, instruction)
+
+    def _is_later_part(self, one: Instruction) -> bool:
+        """Whether it ends a collective that has begun, in this computation or around it, or goes on
+        with it. What is handed on from part to part of a chain are flags: scalars."""
+        if one.opcode != "fusion":
+            begun = one.operands[0] if one.operands else None
+            return begun in self._running and one.opcode.endswith(("-done", "-update"))
+        if CHAIN_ENDS in self._finder.contents(one):
+            return True
+        goes_on = any(name.startswith(CHAIN_GOES_ON) for name in one.called)
+        return goes_on and any(operand.shape == "u32[]" for operand in one.operands)
+
+    def _goes_on(self, place: int, one: Instruction) -> None:
+        is_fusion = one.opcode == "fusion"
+        parts = {
+            operand.operands[0] if operand.opcode == "get-tuple-element" else operand
+            for operand in one.operands
+            if not is_fusion or operand.shape == "u32[]"
+        }
+        collectives = [c for part in parts for c in self._running.pop(part, ())]
+        ends = not one.opcode.endswith("-update")
+        if is_fusion and CHAIN_ENDS not in self._finder.contents(one):
+            ends = False
+            self._computes(place, one)
+            for collective in collectives:
+                collective.meanwhile.append(one)
+        if not ends:
+            self._running.setdefault(one, []).extend(collectives)
+            return
+        for collective in collectives:
+            collective.last, collective.ends = one, place
+            # A chain moves on only where it is a part of what computes.
+            if not collective.in_chain:
+                first = bisect(self._computing, collective.begins)
+                collective.meanwhile = [
+                    self._instructions[at]
+                    for at in self._computing[first : first + _MOST_MEANWHILE]
+                ]
+
+    def _computes(self, place: int, one: Instruction) -> None:
+        contents = self._finder.contents(one)
+        one.holds = next((opcode for opcode in HEAVY if opcode in contents), "")
+        self._computing.append(place)
+
+
+def _signature(computation: Computation) -> tuple[list[Array], list[Array]]:
+    parameters = [one for one in computation.instructions if one.opcode == "parameter"]
+    parameters.sort(key=lambda one: one.number)
+    takes = [array for one in parameters for array in one.arrays]
+    return takes, list(computation.root.arrays if computation.root else ())
 
 
 def finder(computations: Iterable[Computation], whole: bool = True) -> Finder:

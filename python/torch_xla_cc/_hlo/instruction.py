@@ -78,7 +78,8 @@ class Instruction:
     dimensions: tuple[int, ...] = ()
     number: int = -1  # of a parameter, and of what get-tuple-element takes
     cut: Cut = ()  # of a slice
-    source: Source = NOWHERE  # of collectives, and of what may hold one
+    source: Source = NOWHERE  # of collectives, of what may hold one, and of what takes long
+    holds: str = ""  # of what runs computations: what takes longest in them
 
     @property
     def shape(self) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from .._hlo import protobuf
 from .attributes import iota_groups, pairs
 from .instruction import NOWHERE, Groups, Instruction, Source
-from .opcodes import WRAPPERS, is_collective
+from .opcodes import has_source, is_collective
 from .text import Computation, Header
 
 _SEND_PAIRS = "_xla_send_recv_source_target_pairs"
@@ -19,7 +19,10 @@ def header(module: protobuf.Message) -> Header:
 
 
 def computations(module: protobuf.Message) -> Iterator[Computation]:
-    """Those of a HloModuleProto, callees before their callers. ValueError if it is malformed."""
+    """Those of a HloModuleProto, callees before their callers. ValueError if it is malformed.
+
+    Instructions are in the order of the schedule, if there is one: that in the proto is another.
+    """
     names = {computation.id: computation.name for computation in module.computations}
     for proto in module.computations:
         is_entry = proto.id == module.entry_computation_id
@@ -33,9 +36,20 @@ def computations(module: protobuf.Message) -> Iterator[Computation]:
                     f"instruction {one.name!r} of computation {proto.name!r} names {missing}, "
                     "which is not in the module before it"
                 ) from None
-        computation.instructions.extend(by_id.values())
+        computation.instructions.extend(_scheduled(by_id, module.schedule.sequences, proto.id))
         computation.root = by_id.get(proto.root_id)
         yield computation
+
+
+def _scheduled(
+    by_id: dict[int, Instruction], sequences: protobuf.Message, computation: int
+) -> Iterable[Instruction]:
+    if computation not in sequences:  # asking for it would put it there
+        return by_id.values()
+    order = sequences[computation].instruction_ids
+    if sorted(order) != sorted(by_id):
+        raise ValueError(f"the schedule of computation {computation} is not of its instructions")
+    return [by_id[number] for number in order]
 
 
 def _instruction(
@@ -58,7 +72,7 @@ def _instruction(
         source=Source(
             metadata.op_type, metadata.op_name, metadata.source_file, metadata.source_line
         )
-        if proto.opcode in WRAPPERS or is_collective(proto.opcode)
+        if has_source(proto.opcode)
         else NOWHERE,
     )
     if proto.opcode == "parameter":

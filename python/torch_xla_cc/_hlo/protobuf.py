@@ -41,8 +41,10 @@ message HloModuleProtoWithConfig { HloModuleProto hlo_module = 1; }
 message HloModuleProto {
   string name = 1; string entry_computation_name = 2; repeated HloComputationProto computations = 3;
   ProgramShapeProto host_program_shape = 4; int64 id = 5; int64 entry_computation_id = 6;
-  StackFrameIndexProto stack_frame_index = 17;
+  HloScheduleProto schedule = 7; StackFrameIndexProto stack_frame_index = 17;
 }
+message HloScheduleProto { map<int64, InstructionSequence> sequences = 1; }
+message InstructionSequence { repeated int64 instruction_ids = 1; }
 message HloComputationProto {
   string name = 1; repeated HloInstructionProto instructions = 2;
   ProgramShapeProto program_shape = 4; int64 id = 5; int64 root_id = 6;

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from . import attributes
 from .instruction import Instruction, Source
-from .opcodes import WRAPPERS, is_collective
+from .opcodes import has_source, is_collective
 
 
 class HloSyntaxError(ValueError):
@@ -193,7 +193,7 @@ class Reader:
                 for name in names.strip("{}").split(",")
                 if name.strip()
             )
-        if metadata and (instruction.opcode in WRAPPERS or is_collective(instruction.opcode)):
+        if metadata and has_source(instruction.opcode):
             instruction.source = self._source(metadata)
         if instruction.opcode == "get-tuple-element" and (place := _INDEX.search(own)):
             instruction.number = int(place[1])

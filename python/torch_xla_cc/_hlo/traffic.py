@@ -1,4 +1,4 @@
-"""How many bytes a collective moves: between ranks, to each of them, and over each link.
+"""How many bytes a collective moves: between ranks, and to each of them.
 
 Bytes are those of the algorithm that sends least. With n ranks in a group, an operand of B bytes on
 each of them:
@@ -11,24 +11,18 @@ each of them:
   collective-broadcast   B, from the first rank                      B; nothing by the first
   ragged-all-to-all      B / n, as if parts were of one size: what they are is not in the program
   collective-permute, send, recv: B, from each source to its target
-
-A link is one direction of the wire between neighbours of a ring: the ranks of a group in its order,
-or all ranks for pairs. What is sent takes the shorter way, or half of it either way. all-gather,
-reduce-scatter, all-reduce and collective-broadcast pass parts on from neighbour to neighbour both
-ways, so that a link carries half of what a rank receives.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Protocol
 
 from .instruction import Groups
 
-_PASSED_ON = frozenset({"all-gather", "all-reduce", "collective-broadcast", "reduce-scatter"})
-_BY_PAIRS = frozenset({"collective-permute", "recv", "send"})
+BY_PAIRS = frozenset({"collective-permute", "recv", "send"})
 
 
 class Transfer(Protocol):
@@ -49,18 +43,21 @@ def participants(collective: Transfer, world: int) -> tuple[tuple[int, ...], ...
     return collective.groups or (tuple(range(world)),)
 
 
+def share(opcode: str, size: int) -> Fraction:
+    """Of each byte of the operand, what goes from a rank to each other of its group."""
+    if opcode in ("all-gather", "collective-broadcast", *BY_PAIRS):
+        return Fraction(1)
+    return Fraction(2 if opcode == "all-reduce" else 1, size)
+
+
 def each_to_each(collective: Transfer, size: int) -> Fraction:
     """Bytes from a rank to each other rank of its group of that size."""
-    sent = collective.operand_bytes
-    opcode = collective.opcode
-    if opcode in ("all-gather", "collective-broadcast", *_BY_PAIRS):
-        return Fraction(sent)
-    return Fraction(sent * (2 if opcode == "all-reduce" else 1), size)
+    return collective.operand_bytes * share(collective.opcode, size)
 
 
 def flows(collective: Transfer, world: int) -> Iterator[tuple[int, int, Fraction]]:
     """(source, target, bytes) for each two ranks that it moves data between."""
-    if collective.opcode in _BY_PAIRS:
+    if collective.opcode in BY_PAIRS:
         if collective.opcode == "recv":
             return  # counted where it is sent
         amount = each_to_each(collective, 2)
@@ -74,37 +71,10 @@ def flows(collective: Transfer, world: int) -> Iterator[tuple[int, int, Fraction
 
 def received(collective: Transfer, world: int) -> Fraction:
     """The bytes that come to the rank that gets most."""
-    if collective.opcode in _BY_PAIRS:
+    if collective.opcode in BY_PAIRS:
         to = Counter(b for _, b, _ in flows(collective, world))
         return each_to_each(collective, 2) * max(to.values(), default=0)
     size = max(len(group) for group in participants(collective, world))
     if collective.opcode == "collective-broadcast":
         return each_to_each(collective, size) if size > 1 else Fraction(0)
     return each_to_each(collective, size) * (size - 1)
-
-
-def per_link(collective: Transfer, world: int) -> Fraction:
-    """The bytes over the link that carries most, in one direction."""
-    if collective.opcode in _PASSED_ON:
-        return received(collective, world) / 2
-    if collective.opcode in _BY_PAIRS:
-        return _ring_of_pairs(collective, world)
-    size = max(len(group) for group in participants(collective, world))
-    # Each rank sends to those at distance 1, 2, ... either way, over as many links.
-    hops = Fraction(0)
-    for distance in range(1, size // 2 + 1):
-        hops += Fraction(distance, 2) if 2 * distance == size else distance
-    return each_to_each(collective, size) * hops
-
-
-def _ring_of_pairs(collective: Transfer, world: int) -> Fraction:
-    load: dict[tuple[int, int], Fraction] = defaultdict(Fraction)
-    for source, target, amount in flows(collective, world):
-        ahead, back = (target - source) % world, (source - target) % world
-        ways = [way for way, length in ((1, ahead), (-1, back)) if length == min(ahead, back)]
-        for way in ways:
-            at = source
-            while at != target:
-                load[at, way] += amount / len(ways)
-                at = (at + way) % world
-    return max(load.values(), default=Fraction(0))

@@ -6,10 +6,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from .._aot import Options
+from .._hlo.collectives import Finder
 from . import copies, trace
 from .compiled import Compiled, check_target
 from .ranks import compare_ranks as compare_ranks
 from .report import Report, of_sides, sides
+from .words import places
 
 _TIMEOUT_S = 120.0
 
@@ -21,6 +24,7 @@ def inspect(
     target: str | None = None,
     world_size: int | None = None,
     timeout_s: float = _TIMEOUT_S,
+    options: Options | None = None,
     **kwargs: Any,  # noqa: ANN401 (the function's)
 ) -> Report:
     """What became of the collectives of a function, or of pending tensors: see docs/inspect.md.
@@ -33,8 +37,10 @@ def inspect(
       target: `"tpu:v5e:2x4"`, `"gpu:h100x8"`, `"cpu"`; the running device if None.
       world_size: the number of ranks; that of the target's topology if None.
       timeout_s: how long the compiler may take. Its failure is in the report.
+      options: the compiler's own, by name: `{"xla_tpu_enable_async_all_to_all": True}`. One that it
+        does not know, or that is for another kind of device, is a ValueError.
     """
-    return of_sides(*_sides(what, args, kwargs, target, world_size, timeout_s))
+    return of_sides(*_sides(what, args, kwargs, target, world_size, timeout_s, options))
 
 
 def assert_lowers_to(
@@ -46,6 +52,7 @@ def assert_lowers_to(
     target: str | None = None,
     world_size: int | None = None,
     timeout_s: float = _TIMEOUT_S,
+    options: Options | None = None,
     **kwargs: Any,  # noqa: ANN401 (as inspect)
 ) -> Report:
     """AssertionError unless the compiled program has `count` of a collective opcode.
@@ -54,7 +61,13 @@ def assert_lowers_to(
     other. The rest is as for `inspect`; the report is returned.
     """
     report = inspect(
-        what, *args, target=target, world_size=world_size, timeout_s=timeout_s, **kwargs
+        what,
+        *args,
+        target=target,
+        world_size=world_size,
+        timeout_s=timeout_s,
+        options=options,
+        **kwargs,
     )
     found = report.counts
     wanted = Counter(dict(opcode) if isinstance(opcode, Mapping) else {opcode: count})
@@ -71,6 +84,44 @@ def assert_lowers_to(
     return report
 
 
+def assert_overlaps(
+    what: Any,  # noqa: ANN401 (as inspect)
+    /,
+    *args: Any,  # noqa: ANN401 (as inspect)
+    opcode: str | None = None,
+    count: int | None = None,
+    target: str | None = None,
+    world_size: int | None = None,
+    timeout_s: float = _TIMEOUT_S,
+    **kwargs: Any,  # noqa: ANN401 (as inspect)
+) -> Report:
+    """AssertionError unless the collectives of the compiled program run beside a computation.
+
+    All of an opcode, such as "all-gather", or of any if None; or at least `count` of them. It names
+    those that wait, with their lines. The rest is as for `inspect`; the report is returned.
+    """
+    report = inspect(
+        what, *args, target=target, world_size=world_size, timeout_s=timeout_s, **kwargs
+    )
+    if report.failure:
+        raise AssertionError(f"there is no compiled program: {report.failure}")
+    found = [row for row in report.rows if row.compiled and opcode in (None, row.after)]
+    waiting = [row for row in found if not row.meanwhile]
+    wanted = max(len(found), 1) if count is None else count
+    overlapped = len(found) - len(waiting)
+    if overlapped < wanted:
+        name = opcode or "collective"
+        lines = [
+            f"{name}: expected {wanted} beside a computation, found {overlapped} of {len(found)}",
+            *(
+                f"{row.after} {row.name} of {places(row) or 'no known line'} waits"
+                for row in waiting
+            ),
+        ]
+        raise AssertionError("\n".join([*lines, report.to_text()]))
+    return report
+
+
 def assert_no_copy(
     what: Any,  # noqa: ANN401 (as inspect)
     /,
@@ -78,6 +129,7 @@ def assert_no_copy(
     target: str | None = None,
     world_size: int | None = None,
     timeout_s: float = _TIMEOUT_S,
+    options: Options | None = None,
     **kwargs: Any,  # noqa: ANN401 (as inspect)
 ) -> Report:
     """AssertionError if the compiled program copies what a collective takes or gives.
@@ -85,7 +137,7 @@ def assert_no_copy(
     That is: if between a collective and what computes its operands, or computes with its results,
     data is copied, transposed, concatenated, padded or cut. As for `inspect` otherwise.
     """
-    sides = _sides(what, args, kwargs, target, world_size, timeout_s)
+    sides = _sides(what, args, kwargs, target, world_size, timeout_s, options)
     report = of_sides(*sides)
     if report.failure:
         raise AssertionError(f"there is no compiled program: {report.failure}")
@@ -107,7 +159,8 @@ def _sides(
     target: str | None,
     world_size: int | None,
     timeout_s: float,
-) -> tuple[trace.Traced, list[Any], Compiled]:
+    options: Options | None,
+) -> tuple[trace.Traced, Finder, Compiled]:
     """A traced program, its collectives, and what a compiler made of it."""
     if target is not None:
         check_target(target)
@@ -126,4 +179,4 @@ def _sides(
         )
     else:
         traced = trace.of_tensors(what)
-    return sides(traced, timeout_s)
+    return sides(traced, timeout_s, options)

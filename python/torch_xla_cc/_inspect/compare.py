@@ -27,8 +27,8 @@ class Pair:
         """The fields that are not the same."""
         if self.a is None or self.b is None:
             return ("only in one",)
-        mine, other = asdict(self.a), asdict(self.b)
-        return tuple(name for name in _COMPARED if mine[name] != other[name])
+        a, b = self.a, self.b
+        return tuple(name for name in _COMPARED if getattr(a, name) != getattr(b, name))
 
 
 _COMPARED = (
@@ -41,7 +41,7 @@ _COMPARED = (
     "wire_bytes",
     "link_bytes",
     "rule",
-    "meanwhile",
+    "beside",
 )
 
 

@@ -23,20 +23,30 @@ class Compiled:
         return finder(self.computations)
 
 
-def compiled(module: bytes, target: str, world: int, timeout_s: float) -> Compiled:
+def compiled(
+    module: bytes,
+    target: str,
+    world: int,
+    timeout_s: float,
+    options: _aot.Options | None = None,
+) -> Compiled:
     """Compile a serialized HloModuleProto in a child process; its crash is a `failure`.
 
-    ValueError for a target that does not exist, CompilerMissing if its compiler is not installed.
+    ValueError for a target or an option that does not exist, CompilerMissing if its compiler is not
+    installed.
     """
     try:
         if is_cpu(target):
-            return Compiled(tuple(_computations(_aot.compile_on_cpu(module, world, timeout_s))))
+            made = _aot.compile_on_cpu(module, world, timeout_s, options=options)
+            return Compiled(tuple(_computations(made)))
         if ":" not in target:  # the running device, if it is no CPU
             return Compiled(
                 failure=f"the compiler of the running device, {target!r}, is not asked. Name a "
                 "target with its topology, such as 'tpu:v5e:2x4', and pass a function"
             )
-        program = _aot.compile_hlo(module, target, replicas=world, timeout_s=timeout_s)
+        program = _aot.compile_hlo(
+            module, target, replicas=world, timeout_s=timeout_s, options=options
+        )
     except _aot.CompilerMissing:
         raise
     except _aot.CompilerError as error:

@@ -38,7 +38,8 @@ def page(reports: Sequence[Record]) -> str:
 
 def _article(name: str, report: Record) -> str:
     parts = [
-        f'<article id="{name}"><h1>{escape(report.title)}</h1>{_totals(report)}',
+        f'<article id="{name}"><h1>{escape(report.title)}</h1>{_first_lines(report)}',
+        _totals(report),
         f'<p class="failure" role="alert">{escape(report.failure)}</p>' if report.failure else "",
         f"<h2>Collectives</h2>{_collectives(report)}",
         f"<h2>Advice</h2>{_advice(report.advice)}" if report.advice else "",
@@ -47,6 +48,10 @@ def _article(name: str, report: Record) -> str:
         f"<h2>Schedule</h2>{_schedule(report)}</article>",
     ]
     return "".join(parts)
+
+
+def _first_lines(report: Record) -> str:
+    return "".join(f"<p>{escape(line)}</p>" for line in report.first_lines)
 
 
 def _totals(report: Record) -> str:
@@ -83,7 +88,7 @@ def _collectives(report: Record) -> str:
             escape(short(row.operands)),
             escape(ranks(row, report.world)),
             escape(f"{row.rule}: {row.why}" if row.why else row.rule),
-            _source(row.file, row.line),
+            _places(row.calls or ((row.file, row.line),)),
             escape(overlap(row)),
             _number(row.memory_bytes),
             _number(row.wire_bytes),
@@ -92,6 +97,12 @@ def _collectives(report: Record) -> str:
         for row in report.rows
     ]
     return _table("What each collective became", (*headings, "on the wire", "on a link"), lines)
+
+
+def _places(places: Sequence[tuple[str, int]]) -> str:
+    """Each once, with how often, if several collectives were combined."""
+    counts = Counter(place for place in places if place[0])
+    return ", ".join((f"{n} " if n > 1 else "") + _source(*place) for place, n in counts.items())
 
 
 def _source(file: str, line: int) -> str:

@@ -14,8 +14,9 @@ from rich.text import Text
 
 from .._hlo.traffic import flows
 from . import advice
-from .rows import GONE, HOST, UNKNOWN, Row
-from .words import WIDTH, became, overlap, ranks, short, text_of
+from .rows import Row
+from .summary import Summary, summary
+from .words import WIDTH, became, overlap, places, ranks, short, text_of
 
 _VERSION = 1  # of the JSON
 
@@ -34,11 +35,13 @@ class Record:
     # How many instructions each computation has that has collectives.
     lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
     advice: tuple[advice.Advice, ...] = ()
+    link_bytes: int = 0  # over the link that carries most, of all collectives together
+    fewest_link_bytes: int = 0  # of what was called, by the same model
 
     @property
     def counts(self) -> Counter[str]:
         """How often the compiled program has each opcode."""
-        return Counter(row.after for row in self.rows if row.after not in (GONE, UNKNOWN, HOST))
+        return Counter(row.after for row in self.rows if row.compiled)
 
     @property
     def wire_bytes(self) -> int:
@@ -56,7 +59,13 @@ class Record:
 
     def to_json(self) -> str:
         fields = dataclasses.asdict(self)
-        return json.dumps({"version": _VERSION, **fields, "wire_bytes": self.wire_bytes}, indent=2)
+        made = {"summary": dataclasses.asdict(self.summary), "wire_bytes": self.wire_bytes}
+        return json.dumps({"version": _VERSION, **fields, **made}, indent=2)
+
+    @property
+    def summary(self) -> Summary:
+        """What became of all of them together."""
+        return summary(self.rows, self.link_bytes, self.fewest_link_bytes)
 
     def _caption(self) -> str:
         if self.failure:
@@ -71,6 +80,13 @@ class Record:
         """What it is of, and for."""
         return self.module + (f" for {self.target}" if self.target else "")
 
+    @property
+    def first_lines(self) -> list[str]:
+        """What became of all together; without a compiled program its bytes alone."""
+        if not self.rows:
+            return []
+        return [self.summary.bytes_line] if self.failure else self.summary.lines()
+
     def to_text(self, width: int = WIDTH) -> str:
         """A table, for people."""
         return text_of(self.table(), width)
@@ -80,7 +96,8 @@ class Record:
         caption = "\n".join([self._caption(), *map(_advised, self.advice)])
         # Text: what is in brackets is no markup.
         table = Table(
-            title=f"{self.title}, {self.world} ranks",
+            title=Text("\n".join([f"{self.title}, {self.world} ranks", *self.first_lines])),
+            title_justify="left",
             caption=Text(caption, style="table.caption"),
             caption_justify="left",
         )
@@ -94,7 +111,7 @@ class Record:
                 short(row.operands),
                 ranks(row, self.world),
                 f"{row.rule}: {row.why}" if row.why else row.rule,
-                f"{PurePath(row.file).name}:{row.line}" if row.file else "",
+                places(row),
                 overlap(row),
                 *(f"{n:,}" for n in (row.memory_bytes, row.wire_bytes, row.link_bytes)),
             )

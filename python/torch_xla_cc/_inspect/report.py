@@ -7,12 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._hlo.collectives import Collective, Finder
+from .._hlo.links import busiest
+from .._hlo.topology import topology_of
+from .._hlo.traffic import Transfer
 from . import advice, compare, dump, html
 from .compiled import Compiled, compiled
+from .matches import matched
 from .record import Record
 from .rows import HOST, Row, not_compiled, rows, through_host
+from .work import asked
 
 if TYPE_CHECKING:
+    from .._aot import Options
     from .trace import Traced
 
 
@@ -40,55 +46,98 @@ def of_files(files: dump.Files) -> Report:
     """Of a module of a dump; if it has only one side, that stands for both."""
     sides = [dump.read(path) for path in (files.before, files.after) if path]
     world = max(side.world for side in sides)
-    made = rows(sides[0].collectives, sides[-1].collectives, world)
+    before, after = sides[0].collectives, sides[-1].collectives
+    made = rows(before, after, world)
     given: tuple[advice.Advice, ...] = ()
     if made and files.before and files.after:
-        before, after = (side.whole for side in sides)
-        if before and after:
-            given = advice.of_programs(before, after, world)
-    lengths = _lengths(sides[-1].finder, made)
-    return Report(files.name, "", world, tuple(made), lengths=lengths, advice=given)
+        wholes = [side.whole for side in sides]
+        if all(wholes):
+            given = advice.of_programs(wholes[0], wholes[1], world)
+    found = sides[0].finder if files.before else None
+    return Report(
+        files.name,
+        "",
+        world,
+        tuple(made),
+        lengths=_lengths(sides[-1].finder, made),
+        advice=given,
+        link_bytes=_link_bytes(after, "", world),
+        fewest_link_bytes=_fewest(found, before, after, "", world),
+    )
 
 
-def of_sides(traced: Traced, before: list[Collective], after: Compiled) -> Report:
+def of_sides(traced: Traced, before: Finder, after: Compiled) -> Report:
     """Of a program that was traced here."""
+    target, world = traced.target, traced.world
     found = after.finder()
+    were = before.found()
+    became = were if after.failure else found.found()
+    made = rows(were, became, world, target)
     if after.failure:
-        made = not_compiled(before, traced.world)
-    else:
-        made = rows(before, found.found(), traced.world)
+        made = not_compiled(were, world, target)
     made += [through_host(call) for call in traced.calls if call.rule == HOST]
     return Report(
         module=traced.name,
-        target=traced.target,
-        world=traced.world,
+        target=target,
+        world=world,
         rows=tuple(made),
         memory=after.memory,
         failure=after.failure,
         lengths=_lengths(found, made),
         advice=advice.of_traced(traced, after),
+        link_bytes=_link_bytes(became, target, world),
+        fewest_link_bytes=_fewest(before, were, became, target, world),
     )
 
 
-def sides(traced: Traced, timeout_s: float) -> tuple[Traced, list[Collective], Compiled]:
+def sides(
+    traced: Traced, timeout_s: float, options: Options | None = None
+) -> tuple[Traced, Finder, Compiled]:
     """A traced program, its collectives, and what the target's compiler made of it."""
     if not traced.module:
-        return traced, [], Compiled()
-    made = compiled(traced.module, traced.target, traced.world, timeout_s)
-    return traced, traced.collectives(), made
+        return traced, Finder(), Compiled()
+    made = compiled(traced.module, traced.target, traced.world, timeout_s, options)
+    return traced, traced.finder(), made
 
 
 def of_traced(programs: Sequence[Traced]) -> Report:
     """Of the programs of a rank, of which no compiler has been asked."""
-    made = [
-        row
-        for one in programs
-        for row in (
-            *not_compiled(one.collectives(), one.world),
-            *(through_host(call) for call in one.calls if call.rule == HOST),
-        )
-    ]
-    return Report(programs[0].name, programs[0].target, programs[0].world, tuple(made))
+    target, world = programs[0].target, programs[0].world
+    made: list[Row] = []
+    were: list[Collective] = []
+    work: list[Transfer] = []
+    for one in programs:
+        found = one.finder()
+        some = found.found()
+        made += not_compiled(some, world, target)
+        made += [through_host(call) for call in one.calls if call.rule == HOST]
+        were += some
+        work += asked(found, some)
+    return Report(
+        programs[0].name,
+        target,
+        world,
+        tuple(made),
+        link_bytes=_link_bytes(were, target, world),
+        fewest_link_bytes=_link_bytes(work, target, world),
+    )
+
+
+def _link_bytes(collectives: Iterable[Transfer], target: str, world: int) -> int:
+    return busiest(collectives, topology_of(target, world), world)
+
+
+def _fewest(
+    found: Finder | None,
+    before: Sequence[Collective],
+    after: Sequence[Collective],
+    target: str,
+    world: int,
+) -> int:
+    """Of what was called, but for what the compiler has found that nobody needs."""
+    _, gone = matched(before, after)
+    lives = [one for one in before if one not in gone]
+    return _link_bytes(asked(found, lives) if found else lives, target, world)
 
 
 def _lengths(found: Finder, made: Iterable[Row]) -> dict[str, int]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from .._hlo import traffic
 from .._hlo.collectives import Collective
-from .._hlo.instruction import Array, Source
+from .._hlo.instruction import Instruction, Source
+from .._hlo.links import busiest
+from .._hlo.topology import topology_of
+from .matches import matched
 
 if TYPE_CHECKING:
     from .._ops.recording import Call
@@ -17,7 +22,7 @@ GONE = ""  # instead of an opcode: the compiler has taken it out
 UNKNOWN = "?"  # there is no compiled program
 HOST = "host"  # it went through the host, and is in no program
 
-RULES = ("native", "fallback", "host")
+_HOW = re.compile(r"(.+?) (native|fallback|host)(?:: (.*)| \((.*)\))?", re.S)
 
 
 @dataclass(frozen=True)
@@ -43,10 +48,22 @@ class Row:
     call: str  # what was called
     file: str
     line: int
-    meanwhile: tuple[str, ...]  # opcodes that compute while it runs
+    meanwhile: tuple[str, ...]  # what computes while it runs: "fusion (dot) of train.py:7"
     # Where it begins and ends among the instructions of its computation.
     begins: int = 0
     ends: int = 0
+    in_loop: bool = False  # bytes are those of one time round
+    calls: tuple[tuple[str, int], ...] = ()  # file and line of each that it was
+
+    @property
+    def compiled(self) -> bool:
+        """Whether it is an instruction of the compiled program."""
+        return self.after not in (GONE, UNKNOWN, HOST)
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """What computes while it runs, without its lines."""
+        return tuple(one.partition(" of ")[0] for one in self.meanwhile)
 
     @property
     def opcode(self) -> str:
@@ -56,20 +73,18 @@ class Row:
         return "" if self.after in (GONE, HOST) else self.after
 
 
-def rows(before: Sequence[Collective], after: Sequence[Collective], world: int) -> list[Row]:
+def rows(
+    before: Sequence[Collective], after: Sequence[Collective], world: int, target: str = ""
+) -> list[Row]:
     """A row for each collective of the compiled program; then those that are gone."""
-    left = list(before)
-    were = [_taken(one, left) for one in after]
-    made = [
-        _row(one, was or _nameless(one, left), one.opcode, world)
-        for one, was in zip(after, were, strict=True)
-    ]
-    return made + [_row(one, [one], GONE, world) for one in left]
+    were, gone = matched(before, after)
+    made = [_row(one, was, one.opcode, world, target) for one, was in zip(after, were, strict=True)]
+    return made + [_row(one, [one], GONE, world, target) for one in gone]
 
 
-def not_compiled(before: Sequence[Collective], world: int) -> list[Row]:
+def not_compiled(before: Sequence[Collective], world: int, target: str = "") -> list[Row]:
     """A row for each collective of a program that was traced."""
-    return [_row(one, [one], UNKNOWN, world) for one in before]
+    return [_row(one, [one], UNKNOWN, world, target) for one in before]
 
 
 def through_host(call: Call) -> Row:
@@ -98,64 +113,7 @@ def through_host(call: Call) -> Row:
     )
 
 
-def _taken(one: Collective, left: list[Collective]) -> list[Collective]:
-    """Removes from `left` what became this one.
-
-    A compiler keeps the metadata of what it changes, and that of the first of those it combines.
-    """
-    same = [old for old in left if _same_call(old, one)]
-    if not same:
-        return []
-    # A line in a loop makes several of the same name.
-    was = max(same, key=lambda old: (old.opcode == one.opcode, old.operands == one.operands))
-    left.remove(was)
-    taken = [was]
-    missing = list(one.operands)
-    _without(missing, was)
-    for old in list(left) if missing else ():
-        alike = (old.opcode, old.groups, old.pairs) == (was.opcode, was.groups, was.pairs)
-        if alike and _without(missing, old):
-            left.remove(old)
-            taken.append(old)
-    return taken
-
-
-def _nameless(one: Collective, left: list[Collective]) -> list[Collective]:
-    """Removes from `left` the first that may have become this one, which has lost its metadata.
-
-    As the all-reduce has that a TPU's compiler makes of a small reduce-scatter.
-    """
-    if one.source.op_name or one.opcode != "all-reduce":
-        return []
-    for old in left:
-        if old.opcode == "reduce-scatter" and _same_operands(old, one):
-            left.remove(old)
-            return [old]
-    return []
-
-
-def _same_operands(old: Collective, new: Collective) -> bool:
-    return (old.groups, old.pairs) == (new.groups, new.pairs) and old.operands == new.operands
-
-
-def _same_call(old: Collective, new: Collective) -> bool:
-    if old.source.op_name or new.source.op_name:
-        return old.source == new.source
-    return _same_operands(old, new)
-
-
-def _without(arrays: list[Array], old: Collective) -> bool:
-    """Takes the operands of `old` out of the list, if it has all of them."""
-    rest = list(arrays)
-    for operand in old.operands:
-        if operand not in rest:
-            return False
-        rest.remove(operand)
-    arrays[:] = rest
-    return True
-
-
-def _row(one: Collective, was: list[Collective], after: str, world: int) -> Row:
+def _row(one: Collective, was: list[Collective], after: str, world: int, target: str) -> Row:
     source = one.source if one.source.op_name or not was else was[0].source
     call, rule, why = how(source)
     runs = after != GONE
@@ -173,22 +131,30 @@ def _row(one: Collective, was: list[Collective], after: str, world: int) -> Row:
         operand_bytes=one.operand_bytes,
         memory_bytes=sum(array.bytes for array in (*one.operands, *one.results)),
         wire_bytes=round(traffic.received(one, world)) if runs else 0,
-        link_bytes=round(traffic.per_link(one, world)) if runs else 0,
+        link_bytes=busiest([one], topology_of(target, world), world) if runs else 0,
         rule=rule,
         why=why,
         call=call,
         file=source.file,
         line=source.line,
-        meanwhile=tuple(step.opcode for step in one.meanwhile),
+        meanwhile=tuple(map(_named, one.meanwhile)),
         begins=one.begins,
         ends=one.ends,
+        in_loop=one.in_loop,
+        calls=tuple((old.source.file, old.source.line) for old in was),
     )
 
 
+def _named(step: Instruction) -> str:
+    """What computes, and where it is from."""
+    name = step.opcode
+    if step.custom_call_target or step.holds:
+        name += f" ({step.custom_call_target or step.holds})"
+    place = step.source
+    return f"{name} of {PurePath(place.file).name}:{place.line}" if place.file else name
+
+
 def how(source: Source) -> tuple[str, str, str]:
-    """(call, rule, why) of what our lowering writes into metadata: "name rule: why"."""
-    if not source.op_type.startswith("xla_cc."):
-        return source.op_name, "", ""
-    name, _, why = source.op_name.partition(": ")
-    call, _, rule = name.rpartition(" ")
-    return (call, rule, why) if rule in RULES else (source.op_name, "", "")
+    """(call, rule, why) of what our lowering writes into metadata: "name rule: why (ways)"."""
+    found = _HOW.fullmatch(source.op_name) if source.op_type.startswith("xla_cc.") else None
+    return (found[1], found[2], found[3] or found[4] or "") if found else (source.op_name, "", "")

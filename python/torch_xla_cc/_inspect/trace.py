@@ -25,7 +25,7 @@ from torch_xla_cc._runtime.private import (
 
 from .. import _C
 from .._hlo import proto, protobuf
-from .._hlo.collectives import Collective, finder
+from .._hlo.collectives import Finder, finder
 from .._ops.call_modes import in_graph, on_paper
 from .._ops.recording import Call, record
 from .._ops.targets import lowering_for
@@ -51,12 +51,11 @@ class Traced:
     target: str
     world: int
 
-    def collectives(self) -> list[Collective]:
-        """Those of the program."""
+    def finder(self) -> Finder:
+        """Of its collectives."""
         if not self.module:
-            return []
-        module = protobuf.HloModuleProto.FromString(self.module)
-        return finder(proto.computations(module)).found()
+            return Finder()
+        return finder(proto.computations(protobuf.HloModuleProto.FromString(self.module)))
 
 
 def of_tensors(tensors: Any) -> Traced:  # noqa: ANN401 (any structure of tensors)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from pathlib import PurePath
 
 from rich.console import Console
 from rich.table import Table
 
-from .rows import GONE, HOST, UNKNOWN, Row
+from .rows import HOST, UNKNOWN, Row
 
 WIDTH = 160  # of tables that go to no terminal
 
@@ -48,11 +49,13 @@ def ranks(row: Row, world: int) -> str:
 
 def overlap(row: Row) -> str:
     """What computes meanwhile."""
-    if row.after in (GONE, HOST, UNKNOWN):
-        return ""
-    if not row.asynchronous:
-        return "waits"
-    return short(row.meanwhile) or "nothing"
+    return short(row.meanwhile) or "waits" if row.compiled else ""
+
+
+def places(row: Row) -> str:
+    """Where it was issued; of those that were combined, each."""
+    found = row.calls or ((row.file, row.line),)
+    return short(tuple(f"{PurePath(file).name}:{line}" for file, line in found if file))
 
 
 def short(texts: tuple[str, ...]) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch_xla import runtime
@@ -18,23 +21,75 @@ def world_size() -> int:
     return int(runtime.global_device_count())
 
 
-def running_target() -> tuple[str, int]:
-    """The target of lowerings on the running device; called by the extension on first use."""
-    kind = runtime.device_type() or "cpu"
-    if runtime.is_spmd():
-        return f"spmd:{kind.lower()}", int(runtime.global_runtime_device_count())
-    ranks = world_size()
+# What libtpu calls a generation.
+_GENERATIONS = {
+    "TPU v4": "v4",
+    "TPU v5": "v5p",
+    "TPU v5p": "v5p",
+    "TPU v5 lite": "v5e",
+    "TPU v5e": "v5e",
+    "TPU v6 lite": "v6e",
+    "TPU v6e": "v6e",
+}
+# Along how many axes its chips are linked.
+_AXES = {"v4": 3, "v5p": 3, "v5e": 2, "v6e": 2}
+
+
+def running_target() -> tuple[str, int, list[int]]:
+    """The target of lowerings on the running device; called by the extension on first use.
+
+    Its name, the number of ranks and, if that is not chip r for rank r, the chip of each.
+    """
+    kind = (runtime.device_type() or "cpu").lower()
+    spmd = runtime.is_spmd()
+    ranks = int(runtime.global_runtime_device_count()) if spmd else world_size()
+    chips: list[int] = []
+    if kind == "tpu":
+        devices = runtime.global_runtime_device_attributes()
+        kind, chips = tpu(XLAC._xla_device_kind("xla:0"), devices, ranks)
+    if spmd:
+        return f"spmd:{kind}", ranks, chips
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    if kind == "CPU" and ranks == 1 and processes > 1:
+    if kind == "cpu" and ranks == 1 and processes > 1:
         raise RuntimeError(
             f"this is one of {processes} CPU processes (WORLD_SIZE={processes}), and torch_xla has "
             "no collectives between CPU processes: each would take itself for the whole world. "
             "Start one process with a thread per device: torch_xla_cc.launch(fn, args, nprocs)"
         )
-    if kind == "CPU" and ranks == 1:
+    if kind == "cpu" and ranks == 1:
         # Several devices are as many ranks, of which this thread is one only within a launch.
         ranks = int(runtime.global_device_count())
-    return kind.lower(), ranks
+    return kind, ranks, chips
+
+
+def tpu(
+    device_kind: str, devices: Sequence[Mapping[str, Any]], ranks: int
+) -> tuple[str, list[int]]:
+    """The name of a target, "tpu:v5e:4x8", and the chips of its ranks if they are in another order.
+
+    From what libtpu tells of all devices. Where these are no full box of chips with a rank on each,
+    the name is that of the generation.
+    """
+    generation = _GENERATIONS.get(device_kind)
+    if generation is None:
+        return "tpu", []
+    # torch_xla's ranks are the devices by the number in their name.
+    devices = sorted(devices, key=lambda device: int(device["name"].rpartition(":")[2]))
+    axes = list(zip(*(device["coords"] for device in devices), strict=True))
+    first = [min(axis) for axis in axes]
+    dims = [max(axis) - least + 1 for axis, least in zip(axes, first, strict=True)]
+    chips = []
+    for device in devices:
+        chip = 0
+        for at, least, size in zip(
+            reversed(device["coords"]), reversed(first), reversed(dims), strict=True
+        ):
+            chip = chip * size + at - least
+        chips.append(chip)
+    if sorted(chips) != list(range(ranks)) or math.prod(dims) != ranks:
+        return f"tpu:{generation}", []
+    shape = "x".join(str(size) for size in dims[: _AXES[generation]])
+    return f"tpu:{generation}:{shape}", [] if chips == sorted(chips) else chips
 
 
 def first_token(rank: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""python -m torch_xla_cc.capabilities probe"""
+"""python -m torch_xla_cc.capabilities probe; shapes"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from torch_xla_cc.capabilities import _ahead, _measured, _sides, _threads
+from torch_xla_cc.capabilities import _ahead, _measured, _shapes, _sides, _threads
 from torch_xla_cc.capabilities._grid import DEVICES, Cell, Device, cells
 from torch_xla_cc.capabilities._results import Probe, State
 
@@ -71,6 +71,16 @@ def probe(
     console.print(f"Wrote {out}")
 
 
+def shapes(targets: list[str]) -> None:
+    """Compile the main ops in all shapes; what other targets had stays."""
+    console = Console()
+    found = _shapes.load()[1] if _shapes.PATH.exists() else {}
+    for target in targets:
+        console.print(f"{target}: {len(_shapes.probes())} programs")
+        found[target] = dict(_shapes.run(target, _shapes.probes()))
+    _shapes.save({target: found[target] for target in _shapes.TARGETS if target in found})
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m torch_xla_cc.capabilities", description=__doc__
@@ -87,7 +97,14 @@ def main(arguments: Sequence[str]) -> int:
     )
     prober.add_argument("--state", type=Path, default=Path("build/probe.jsonl"))
     prober.add_argument("--out", type=Path, default=_measured.PATH)
+    by_shape = commands.add_parser("shapes", help="compile the main ops in many shapes and sizes")
+    by_shape.add_argument(
+        "--targets", nargs="*", choices=_shapes.TARGETS, default=_shapes.TARGETS, metavar="TARGET"
+    )
     chosen = parser.parse_args(arguments)
+    if chosen.command == "shapes":
+        shapes(chosen.targets)
+        return 0
     chosen.state.parent.mkdir(parents=True, exist_ok=True)
     devices = [device for device in DEVICES if str(device) in chosen.targets]
     probe(devices, chosen.state, chosen.out, chosen.jobs, chosen.sides_again)

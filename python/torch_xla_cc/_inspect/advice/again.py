@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 from .study import LEAST_BYTES, Advice, Issued, Study
-from .table import lowered
+from .table import became, lowered
 
 # Others have operands that say little about what they give: a recv has none of its own.
 _BY_OPERANDS = frozenset(
@@ -46,7 +46,7 @@ def small(study: Study) -> Iterator[Advice]:
     classes: dict[Hashable, list[Issued]] = defaultdict(list)
     for one in study.issued:
         is_small = one.collective.operand_bytes <= LEAST_BYTES
-        if is_small and id(one) not in again and _takes_lists(study, one):
+        if is_small and id(one) not in again and _can_be_listed(study, one):
             classes[_kind(study, one)].append(one)
     for some in classes.values():
         levels: dict[int, list[Issued]] = defaultdict(list)
@@ -54,6 +54,8 @@ def small(study: Study) -> Iterator[Advice]:
             levels[level].append(one)
         for together in levels.values():
             if len(together) < 2 or any(map(study.combined, together)):
+                continue
+            if not _is_one(study, together):
                 continue
             op = _LISTS[together[0].opcode]
             text = (
@@ -99,22 +101,28 @@ def _kind(study: Study, one: Issued) -> Hashable:
     )
 
 
-def _takes_lists(study: Study, one: Issued) -> bool:
-    """Whether one instruction takes two such on the target."""
-    op, reduction = _LISTS.get(one.opcode, ""), study.reduction(one)
-    operands = one.collective.operands
-    if op == "" or (op != "all_gather" and not reduction):  # it reduces in a way without a name
-        return False
+def _can_be_listed(study: Study, one: Issued) -> bool:
+    """Whether there is a call for it that takes a list; not if it reduces in a way without name."""
+    return one.opcode in _LISTS and (one.opcode == "all-gather" or bool(study.reduction(one)))
+
+
+def _is_one(study: Study, together: Sequence[Issued]) -> bool:
+    """Whether a list of all of them is one instruction for the target's compiler."""
+    one = together[0]
+    dims = one.collective.dimensions
     found = lowered(
-        op,
+        _LISTS[one.opcode],
         study.target,
         study.world,
-        operands * 2,
+        [array for each in together for array in each.collective.operands],
         study.groups(one),
-        reduction=reduction or "sum",
-        dim=one.collective.dimensions[0] if one.collective.dimensions else 0,
+        reduction=study.reduction(one) or "sum",
+        dim=dims[0] if dims else 0,
     )
-    return found is not None and found.native and found.instructions == 1
+    if found is None or not found.native or found.instructions != 1:
+        return False
+    made = became(found.module, study.target, study.world)
+    return made is not None and made[1] == 1
 
 
 def _levels(study: Study, some: list[Issued]) -> list[int]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ..._hlo import flow
 from ..._hlo.instruction import Array
 from .study import LEAST_BYTES, Advice, Issued, Study
-from .table import Lowered, compiled_wire_bytes, lowered
+from .table import Lowered, became, lowered
 
 _Part = tuple[int | None, int]  # where it begins, None if that is computed; its size
 _RANK = frozenset({"replica-id", "partition-id"})
@@ -168,6 +168,5 @@ def _broadcast(study: Study, one: Issued, sent: Array, position: int) -> int | N
 
 
 def _compiled(study: Study, found: Lowered | None) -> int | None:
-    if found is None:
-        return None
-    return compiled_wire_bytes(found.module, study.target, study.world)
+    made = became(found.module, study.target, study.world) if found else None
+    return made[0] if made else None

@@ -66,12 +66,15 @@ def lowered(
 
 
 @functools.lru_cache(maxsize=256)
-def compiled_wire_bytes(module: bytes, target: str, world: int) -> int | None:
-    """What comes to a rank when the compiler is done with it; None if it does not come to that.
+def became(module: bytes, target: str, world: int) -> tuple[int, int] | None:
+    """What comes to a rank when the compiler is done with it, and in how many collectives; None if
+    it does not come to that.
 
-    A TPU's compiler makes an all-reduce of many a reduce-scatter: no advice should lead there.
+    A TPU's compiler makes an all-reduce of many a reduce-scatter, and several all-gathers of a
+    list: no advice should lead there.
     """
     program = compiled(module, target, world, _TIMEOUT_S)
     if program.failure:
         return None
-    return round(sum(traffic.received(one, world) for one in program.finder().found()))
+    found = program.finder().found()
+    return round(sum(traffic.received(one, world) for one in found)), len(found)

@@ -44,7 +44,7 @@ def transposed(study: Study) -> Iterator[Advice]:
 
 
 def _dim(one: Collective) -> int:
-    """The dimension that was asked for: on a TPU it may have moved (lowering/rules/tpu_tiles.h)."""
+    """The dimension that was asked for: on a TPU it may have moved (lowering/rules/kept.h)."""
     asked = _ASKED.search(how(one.source)[0])
     return int(asked[1]) if asked else one.dimensions[0]
 

@@ -1,0 +1,116 @@
+"""Which collectives of a traced program each of the compiled one was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .._hlo.collectives import Collective
+from .._hlo.instruction import Array, Groups
+
+_Key = tuple[str, int]  # what is left of a shape that a compiler may change: type and elements
+
+
+def matched(
+    before: Sequence[Collective], after: Sequence[Collective]
+) -> tuple[list[list[Collective]], list[Collective]]:
+    """What each of those after was, and those that are gone.
+
+    A compiler keeps the metadata of what it changes, and that of one of those it combines. What it
+    makes anew has none: a reduce-scatter as a fusion, an all-reduce instead.
+    """
+    left = list(before)
+    were = [_named(one, left) for one in after]
+    for one, was in zip(after, were, strict=True):
+        if was:
+            _combined(one, was, left)
+    for one, was in zip(after, were, strict=True):
+        if not was and not one.source.op_name:
+            _combined(one, was, left)
+    for one, was in zip(after, were, strict=True):
+        if len(was) < 2 and len(one.operands) == 1:
+            _flattened(one, was, left, before)
+    return were, left
+
+
+def _named(one: Collective, left: list[Collective]) -> list[Collective]:
+    """Removes from `left` the one that has the same metadata."""
+    same = [old for old in left if _same_call(old, one)]
+    if not same:
+        return []
+    # A line in a loop makes several of the same name.
+    was = max(same, key=lambda old: (old.opcode == one.opcode, old.operands == one.operands))
+    left.remove(was)
+    return [was]
+
+
+def _combined(one: Collective, was: list[Collective], left: list[Collective]) -> None:
+    """Removes from `left`, and adds, what else became this one: as much as it has operands for."""
+    missing = [_key(array) for array in one.operands]
+    for old in was:
+        _take(missing, old, one)
+    for old in list(left) if missing else ():
+        if _may_become(old, one) and _take(missing, old, one):
+            left.remove(old)
+            was.append(old)
+
+
+def _flattened(
+    one: Collective, was: list[Collective], left: list[Collective], before: Sequence[Collective]
+) -> None:
+    """The same of a GPU's compiler, which makes one vector of several operands: of some that follow
+    each other."""
+    dtype, wanted = _key(one.operands[0])
+    free = {id(old) for old in (*left, *was)}
+    some = [old for old in before if id(old) in free and _may_become(old, one)]
+    sizes = [
+        sum(array.elements for array in old.operands)
+        if {array.dtype for array in old.operands} == {dtype}
+        else wanted + 1
+        for old in some
+    ]
+    for first in range(len(some)):
+        last, total = first, 0
+        while last < len(some) and total < wanted:
+            total += sizes[last]
+            last += 1
+        run = some[first:last]
+        if total == wanted and len(run) > 1 and all(any(old is it for it in run) for old in was):
+            left[:] = [old for old in left if not any(old is it for it in run)]
+            was[:] = run
+            return
+
+
+def _may_become(old: Collective, new: Collective) -> bool:
+    if (_all(old.groups), old.pairs or ()) != (_all(new.groups), new.pairs or ()):
+        return False
+    halves = ("all-gather", "reduce-scatter") if new.opcode == "all-reduce" else ()
+    return old.opcode == new.opcode or old.opcode in halves
+
+
+def _take(missing: list[_Key], old: Collective, new: Collective) -> bool:
+    """Takes what `old` brings to it out of the list, if all of that is there."""
+    # An all-gather becomes the sum of all it gives, with zeros where others' data are.
+    summed = old.opcode == "all-gather" and new.opcode == "all-reduce"
+    rest = list(missing)
+    for array in old.results if summed else old.operands:
+        if _key(array) not in rest:
+            return False
+        rest.remove(_key(array))
+    missing[:] = rest
+    return True
+
+
+def _same_call(old: Collective, new: Collective) -> bool:
+    if old.source.op_name or new.source.op_name:
+        return old.source == new.source
+    return _may_become(old, new) and old.operands == new.operands
+
+
+def _key(array: Array) -> _Key:
+    return array.dtype, array.elements
+
+
+def _all(groups: Groups | None) -> Groups:
+    """One group of all has two forms."""
+    one = groups[0] if groups and len(groups) == 1 else (-1,)
+    return () if one == tuple(range(len(one))) else groups or ()

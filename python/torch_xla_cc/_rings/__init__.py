@@ -1,0 +1,1 @@
+"""Collectives taken apart in steps around a ring: internal."""

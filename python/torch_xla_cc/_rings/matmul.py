@@ -1,0 +1,165 @@
+"""The two matmuls in steps, with gradients, each of which is the other one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torch_xla_cc import functions
+from torch_xla_cc import xla_model as xm
+from torch_xla_cc._ops.linear import of_one_tensor
+from torch_xla_cc._ops.operators import compiling
+from torch_xla_cc._ops.types import Groups
+from torch_xla_cc._rings import steps
+from torch_xla_cc._rings.steps import ring
+
+Gradients = tuple[torch.Tensor | None, ...]
+
+
+@of_one_tensor
+def all_gather_matmul(
+    value: torch.Tensor, weight: torch.Tensor, dim: int = 0, groups: Groups = None
+) -> torch.Tensor:
+    """`gather_from_sequence(value, dim, groups) @ weight`, in steps around a ring.
+
+    While a block is multiplied the next one is on its way. When that pays: docs/overlap.md.
+
+    Args:
+      value: this rank's block of the sequence, of two or more dimensions; the last is contracted.
+      weight: of two dimensions.
+      dim: any dimension of `value` but the last.
+      groups: lists of ranks, of one size, that hold every rank; None for all ranks together.
+    """
+    at = _dim("all_gather_matmul", value, weight, dim)
+    around = ring("all_gather_matmul", groups)
+    if around.ranks == 1:
+        return value @ weight
+    turns = around.turns(value.device)
+    return _apply(_AllGatherMatmul, value, weight, turns, around, at, groups)
+
+
+@of_one_tensor
+def matmul_reduce_scatter(
+    value: torch.Tensor, weight: torch.Tensor, dim: int = 0, groups: Groups = None
+) -> torch.Tensor:
+    """`reduce_scatter_to_sequence(value @ weight, dim, groups)`, in steps around a ring.
+
+    While the sum for one rank is on its way the next one's part is multiplied. Sums travel, and are
+    added, in the type of `value`.
+
+    Args:
+      value: of two or more dimensions; the last is contracted, and the size of `dim` is a multiple
+        of the ranks of a group.
+      weight: of two dimensions.
+      dim: any dimension of `value` but the last.
+      groups: lists of ranks, of one size, that hold every rank; None for all ranks together.
+    """
+    at = _dim("matmul_reduce_scatter", value, weight, dim)
+    around = ring("matmul_reduce_scatter", groups)
+    if around.ranks == 1:
+        return value @ weight
+    if value.shape[at] % around.ranks:
+        raise ValueError(
+            f"matmul_reduce_scatter: dimension {dim} has the size {value.shape[at]}, but it must "
+            f"be a multiple of {around.ranks}, the ranks of the group. Pad it"
+        )
+    turns = around.turns(value.device)
+    return _apply(_MatmulReduceScatter, value, weight, turns, around, at, groups)
+
+
+def _dim(op: str, value: torch.Tensor, weight: torch.Tensor, dim: int) -> int:
+    """`dim` from the front. ValueError for what cannot be multiplied in blocks along it."""
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(f"{op}: weight is {type(weight).__name__}, but it must be a tensor")
+    shapes = f"value of {list(value.shape)} and weight of {list(weight.shape)}"
+    if value.dim() < 2 or weight.dim() != 2 or value.shape[-1] != weight.shape[0]:
+        raise ValueError(
+            f"{op}: {shapes}, but it must be [..., k] with two or more dimensions, and [k, m]. "
+            "Transpose the weight of a torch.nn.Linear, or reshape"
+        )
+    if value.dtype != weight.dtype:
+        raise ValueError(
+            f"{op}: value is {value.dtype} and weight is {weight.dtype}, but they must be of one "
+            "type. Convert one"
+        )
+    if not -value.dim() <= dim < value.dim() or dim % value.dim() == value.dim() - 1:
+        raise ValueError(
+            f"{op}: dim = {dim} with {shapes}, but it must be a dimension of value, and not its "
+            "last, which is contracted. To split that one, split the rows of weight as well, and "
+            "use reduce_from_region(value @ weight)"
+        )
+    return dim % value.dim()
+
+
+def _apply(function: Any, *args: Any) -> torch.Tensor:  # noqa: ANN401 (of torch)
+    result: torch.Tensor = function.apply(*args)
+    return result
+
+
+def _again() -> bool:
+    """Whether gradients will be differentiated: then they are the plain form, which can be."""
+    return torch.is_grad_enabled() and not compiling()
+
+
+class _AllGatherMatmul(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 (torch has no name for it)
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        turns: torch.Tensor,
+        *others: Any,  # noqa: ANN401 (the ring, the dimension, the groups)
+    ) -> torch.Tensor:
+        ctx.save_for_backward(x, weight, turns)
+        ctx.others = others
+        of, dim, _ = others
+        return steps.gathered(x, weight, of, turns, dim)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Gradients:  # noqa: ANN401
+        x, weight, turns = ctx.saved_tensors
+        of, dim, groups = ctx.others
+        of_x = of_weight = None
+        if ctx.needs_input_grad[0] and _again():
+            summed = gradient @ weight.mT
+            of_x = functions.reduce_scatter(xm.REDUCE_SUM, summed, scatter_dim=dim, groups=groups)
+        elif ctx.needs_input_grad[0]:
+            around, turns = of.back(turns)
+            of_x = steps.scattered(gradient, weight.mT, around, turns, dim)
+        if ctx.needs_input_grad[1]:
+            # Compilers run this one beside the steps of the other gradient, which do not need it.
+            # In steps of its own a sum of the weight's size would go through memory in each.
+            of_weight = steps.contracted(functions.all_gather(x, dim, groups), gradient)
+        return of_x, of_weight, None, None, None, None
+
+
+class _MatmulReduceScatter(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        turns: torch.Tensor,
+        *others: Any,  # noqa: ANN401 (the ring, the dimension, the groups)
+    ) -> torch.Tensor:
+        ctx.save_for_backward(x, weight, turns)
+        ctx.others = others
+        of, dim, _ = others
+        return steps.scattered(x, weight, of, turns, dim)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Gradients:  # noqa: ANN401
+        x, weight, turns = ctx.saved_tensors
+        of, dim, groups = ctx.others
+        of_x = of_weight = None
+        if ctx.needs_input_grad[0] and _again():
+            of_x = functions.all_gather(gradient, dim, groups) @ weight.mT
+        elif ctx.needs_input_grad[0]:
+            around, turns = of.back(turns)
+            of_x = steps.gathered(gradient, weight.mT, around, turns, dim)
+        if ctx.needs_input_grad[1]:
+            # Gathered once more, beside the steps: what has come in those is in another order, and
+            # to put it in one costs a pass over memory, where the wire has time to spare.
+            of_weight = steps.contracted(x, functions.all_gather(gradient, dim, groups))
+        return of_x, of_weight, None, None, None, None

@@ -1,0 +1,144 @@
+"""Reports of what the compilers of TPUs and GPUs make of programs: fusions, overlap, combining."""
+
+import pytest
+import test_aot
+import torch
+import torch_xla
+from test_aot import INSTALL, V5E, needs_libtpu
+from test_aot_gpu import H100, needs_plugin
+
+import torch_xla_cc
+from torch_xla_cc import _aot
+from torch_xla_cc import xla_model as xm
+from torch_xla_cc._hlo import text
+from torch_xla_cc._hlo.collectives import finder
+from torch_xla_cc._inspect import trace
+
+V4 = "tpu:v4:2x2x2"
+
+
+def tensors(count, *shape, dtype=torch.float32):
+    made = [torch.zeros(shape, dtype=dtype, device=torch_xla.device()) for _ in range(count)]
+    torch_xla.sync()
+    return made
+
+
+@pytest.fixture(scope="module")
+def forward():
+    """Of four layers, each of which gathers its weights: FSDP."""
+    (x,) = tensors(1, 1024, 2048, dtype=torch.bfloat16)
+    weights = tensors(4, 256, 2048, dtype=torch.bfloat16)
+
+    def step():
+        y = x
+        for weight in weights:
+            y = (y @ xm.all_gather(weight)).relu()
+        return y
+
+    return step
+
+
+@needs_libtpu
+# The first has nothing to run beside it; v6e takes two along.
+@pytest.mark.parametrize(("target", "overlapped"), [(V5E, 3), ("tpu:v6e:2x4", 2)])
+def test_gathers_beside_matmuls(forward, target, overlapped):
+    report = torch_xla_cc.assert_overlaps(
+        forward, opcode="all-gather", count=overlapped, target=target
+    )
+    line = f"test_forms_of_compilers.py:{forward.__code__.co_firstlineno + 3}"
+    made = report.summary
+    assert (made.traced, made.kept, made.instructions) == (4, 4, 4)
+    assert (made.overlapped, made.waits) == (overlapped, 4 - overlapped)
+    assert made.link_bytes == made.fewest_link_bytes
+    assert made.link_bytes == pytest.approx(sum(row.link_bytes for row in report.rows), abs=2)
+    beside = {one for row in report.rows for one in row.meanwhile}
+    assert beside == {f"fusion (convolution) of {line}"}
+    assert [row.operands for row in report.rows] == [("bf16[256,2048]",)] * 4
+
+
+@needs_libtpu
+def test_which_of_them_waits(forward):
+    with pytest.raises(AssertionError) as error:
+        torch_xla_cc.assert_overlaps(forward, opcode="all-gather", target=V5E)
+    says = str(error.value)
+    assert "all-gather: expected 4 beside a computation, found 3 of 4" in says
+    assert says.count(f"of test_forms.py:{forward.__code__.co_firstlineno + 3} waits") == 1
+
+
+@needs_libtpu
+def test_text_says_the_same_of_a_schedule(forward):
+    pytest.importorskip("jaxlib", reason=f"jaxlib is not installed: {INSTALL}")
+    program = _aot.compile_hlo(trace.of_call("forward", forward, V5E, None).module, V5E)
+
+    def overlaps(computations):
+        found = finder(computations).found()
+        return [(one.name, one.last.name, [m.name for m in one.meanwhile]) for one in found]
+
+    read = overlaps(text.Reader(program.text().splitlines()).computations())
+    assert read == overlaps(program.computations())
+    assert sum(bool(meanwhile) for *_, meanwhile in read) == 3
+
+
+@needs_libtpu
+def test_a_permute_beside_a_matmul():
+    (x,) = tensors(1, 4096, 1024)
+    (y,) = tensors(1, 1024, 2048, dtype=torch.bfloat16)
+    ring = [[rank, (rank + 1) % 8] for rank in range(8)]
+    torch_xla_cc.assert_overlaps(
+        lambda: (xm.collective_permute(x, ring) + 1, y @ y.t()),
+        opcode="collective-permute",
+        target=V5E,
+    )
+
+
+@needs_libtpu
+def test_a_large_reduce_scatter_is_a_fusion(monkeypatch):
+    monkeypatch.setattr(test_aot, "ROWS", 16384)  # 64 MiB
+    program = _aot.compile_hlo(test_aot.collective("reduce-scatter"), V5E)
+    assert not any(one.opcode == "reduce-scatter" for one in program.instructions())
+    # It pads, and hands what is too much to a neighbour.
+    scatter, handed = _aot.collectives(program)
+    assert (scatter.opcode, handed.opcode) == ("reduce-scatter", "collective-permute")
+    assert scatter.operand_bytes == 64 << 20 and scatter.groups == (tuple(range(8)),)
+
+
+@needs_libtpu
+def test_stages_are_one_call():
+    """As fusions they have lost their metadata, too."""
+    (x,) = tensors(1, 131072, 128)
+    report = torch_xla_cc.inspect(lambda: xm.reduce_scatter("sum", x * 2, scatter_dim=0), target=V4)
+    made = report.summary
+    assert made.kept == made.traced > 1 and made.gone == made.changed == 0
+    assert made.fewest_link_bytes == round((64 << 20) * 7 / 8 / 3)  # over three links of a chip
+    assert made.fewest_link_bytes <= made.link_bytes < 1.01 * made.fewest_link_bytes
+
+
+def several(op, values):
+    return [op(values[0] * 2), op(values[1] * 3), op(values[2] * 4)]
+
+
+@pytest.mark.parametrize(
+    ("target", "op", "after"),
+    [
+        pytest.param(V5E, "all_reduce", "all-reduce", marks=needs_libtpu),
+        pytest.param(V4, "reduce_scatter", "all-reduce", marks=needs_libtpu),
+        pytest.param(H100, "all_reduce", "all-reduce", marks=needs_plugin),
+        pytest.param(H100, "all_gather", "all-gather", marks=needs_plugin),
+    ],
+)
+def test_what_is_combined_names_its_calls(target, op, after):
+    values = [x for shape in ((128, 128), (64, 4, 8), (512,)) for x in tensors(1, *shape)]
+    call = (
+        (lambda x: xm.all_gather(x))
+        if op == "all_gather"
+        else (lambda x: getattr(xm, op)("sum", x, *(() if op == "all_reduce" else (1.0, 0))))
+    )
+    report = torch_xla_cc.assert_lowers_to(several, {after: 1}, call, values, target=target)
+    (row,) = report.rows
+    assert row.before == (op.replace("_", "-"),) * 3 and len(row.calls) == 3
+    made = report.summary
+    assert (made.combined, made.in_combined, made.waits) == (1, 3, 1)
+    changed = op.replace("_", "-") != after
+    assert (made.kept, made.changed) == ((0, 3) if changed else (3, 0))
+    assert made.link_bytes == pytest.approx(made.fewest_link_bytes * (2 if changed else 1), abs=1)
+    assert "3 combined in 1" in report.to_text() and "3 test_forms.py" in report.to_text()

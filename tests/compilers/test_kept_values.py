@@ -1,0 +1,96 @@
+"""What all_gather and reduce_scatter compute in blocks and in stages, on 8, 16 and 64 chips."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+import replicas
+
+from torch_xla_cc import _C, lowering_for
+
+pytest.importorskip("jax", reason="pip install jax: it runs replicas on virtual devices")
+F32 = 11
+
+
+def axes(dims, kept):
+    """Groups of the ranks that differ along those axes only."""
+    groups = {}
+    for rank in range(math.prod(dims)):
+        place, left = [], rank
+        for size in dims:
+            place.append(left % size)
+            left //= size
+        groups.setdefault(tuple(place[i] for i in range(len(dims)) if i not in kept), []).append(
+            rank
+        )
+    return list(groups.values())
+
+
+def shuffled(groups, seed):
+    draw = random.Random(seed)
+    return [draw.sample(group, len(group)) for group in groups]
+
+
+# The target, the op, the shape of an operand, its dimension, groups and the way that is taken.
+MESH, TORUS = (4, 4), (4, 4, 4)
+STAGES, BLOCKS, FILLED = "in stages along the axes", "in blocks", "filled up"
+CASES = [
+    ("tpu:v5e:4x4", "reduce_scatter", [16 * 16384, 4], 0, None, STAGES),
+    ("tpu:v5e:4x4", "reduce_scatter", [1 << 20], 0, None, STAGES),
+    ("tpu:v5e:4x4", "reduce_scatter", [3, 16 * 5, 4099], 1, None, STAGES),
+    ("tpu:v5e:4x4", "reduce_scatter", [16 * 16384 + 16 * 7], 0, shuffled([range(16)], 1), STAGES),
+    ("tpu:v5e:4x4", "reduce_scatter", [4 * 65537], 0, axes(MESH, (1,)), BLOCKS),
+    ("tpu:v5e:4x4", "reduce_scatter", [65, 4 * 1003], 1, shuffled(axes(MESH, (0,)), 2), FILLED),
+    ("tpu:v5e:4x4", "reduce_scatter", [4 * 250, 1000], 0, shuffled(axes(MESH, (1,)), 5), BLOCKS),
+    ("tpu:v5e:4x4", "reduce_scatter", [16 * 7000, 6], 0, shuffled([range(16)], 6), STAGES),
+    ("tpu:v5e:4x4", "reduce_scatter", [4 * 65536, 2], 0, axes(MESH, (0,)), BLOCKS),
+    ("tpu:v5e:4x4", "reduce_scatter", [9, 4 * 251, 256], 1, axes(MESH, (0,)), FILLED),
+    ("tpu:v5e:4x4", "all_gather", [65537], 0, None, BLOCKS),
+    ("tpu:v5p:4x4x4", "reduce_scatter", [64 * 4097], 0, None, STAGES),
+    ("tpu:v5p:4x4x4", "reduce_scatter", [64 * 8, 512], 0, shuffled([range(64)], 3), STAGES),
+    ("tpu:v5p:4x4x4", "reduce_scatter", [16 * 16, 1024], 0, axes(TORUS, (0, 2)), BLOCKS),
+    ("tpu:v5p:4x4x4", "all_gather", [8192], 0, None, STAGES),
+    ("tpu:v5p:4x4x4", "all_gather", [5, 1001], 1, None, STAGES),
+    ("tpu:v5p:4x4x4", "all_gather", [16, 256], 0, shuffled([range(64)], 4), STAGES),
+    ("tpu:v5e:8x8", "all_gather", [8, 512], 1, None, STAGES),
+    ("tpu:v5e:8x8", "all_gather", [2000, 3], 0, shuffled([range(64)], 7), STAGES),
+]
+
+
+def lowered(target, op, shape, dim, groups):
+    with lowering_for(target):
+        if op == "all_gather":
+            return _C.lower_all_gather([(F32, shape)], dim, groups)
+        return _C.lower_reduce_scatter([(F32, shape)], "sum", 1.0, 1.0, dim, None, groups)
+
+
+def wanted(op, inputs, dim, groups):
+    results = [None] * len(inputs)
+    for group in groups:
+        own = [inputs[rank] for rank in group]
+        if op == "all_gather":
+            parts = [np.concatenate(own, dim)] * len(group)
+        else:
+            parts = np.split(sum(own), len(group), dim)
+        for rank, part in zip(group, parts, strict=True):
+            results[rank] = part
+    return results
+
+
+@pytest.mark.parametrize("target", sorted({case[0] for case in CASES}))
+def test_values(target):
+    world = math.prod(int(size) for size in target.rpartition(":")[2].split("x"))
+    rng = np.random.default_rng(7)
+    jobs, results = [], []
+    for _, op, shape, dim, groups, way in (case for case in CASES if case[0] == target):
+        groups = groups and [list(group) for group in groups]
+        made = lowered(target, op, shape, dim, groups)
+        assert made["ways"][-1] == f"{op} {way}", (op, shape, made["ways"])
+        # Sums of small integers are exact in any order.
+        inputs = [rng.integers(-99, 99, shape).astype(np.float32) for _ in range(world)]
+        jobs.append((made["bytes"], inputs))
+        results.append(wanted(op, inputs, dim, groups or [list(range(world))]))
+    for number, (got, want) in enumerate(zip(replicas.run(jobs, world), results, strict=True)):
+        for rank in range(world):
+            assert np.array_equal(got[rank], want[rank]), (number, rank)

@@ -1,0 +1,115 @@
+// In which forms all_gather and reduce_scatter go to a TPU. tests/compilers/test_kept.py asks its
+// compiler about them.
+#include "lowering/capability/kept.h"
+
+#include "lowering/lower.h"
+#include "tests/lowering/testing.h"
+
+namespace xla_cc {
+namespace {
+
+using hlo::ElementType;
+using hlo::Shape;
+
+Lowered Of(const Collective& collective, const char* target, const Shape& operand) {
+  const auto lowered = Lower(collective, {operand}, ParseTarget(target, 0).value());
+  EXPECT_TRUE(lowered.ok()) << lowered.status().message();
+  return lowered.value();
+}
+
+ReduceScatter Scatter(int64_t dim = 0) {
+  ReduceScatter node;
+  node.dim = dim;
+  return node;
+}
+
+AllGather Gather(int64_t dim = 0) {
+  AllGather node;
+  node.dim = dim;
+  return node;
+}
+
+using Opcodes = std::vector<std::string>;
+using Ways = std::vector<std::string>;
+
+TEST(Kept, VectorsGoInBlocks) {
+  const Lowered scatter = Of(Scatter(), "tpu:v5e:2x4", {ElementType::kF32, {1 << 20}});
+  EXPECT_EQ(scatter.opcodes, Opcodes({"reduce-scatter"}));
+  EXPECT_EQ(scatter.ways, Ways({"reduce_scatter in blocks"}));
+  EXPECT_EQ(scatter.rule, Rule::kNative);
+  EXPECT_NE(scatter.text.find("f32[8,1024,128]"), std::string::npos) << scatter.text;
+  EXPECT_EQ(scatter.text.find("pad"), std::string::npos);
+  EXPECT_EQ(Of(Gather(), "tpu:v5e:2x4", {ElementType::kS8, {1 << 20}}).ways, Ways());
+  EXPECT_EQ(Of(Gather(), "tpu:v5e:2x4", {ElementType::kS8, {(1 << 20) + 1}}).ways,
+            Ways({"all_gather in blocks"}));
+}
+
+// What is filled up at its end reaches into what the next rank gets, which is handed back.
+TEST(Kept, OddOnesAreFilledUp) {
+  const Lowered rows = Of(Scatter(), "tpu:v5e:2x4", {ElementType::kF32, {8 * 250, 1000}});
+  EXPECT_EQ(rows.opcodes, Opcodes({"reduce-scatter", "collective-permute"}));
+  EXPECT_EQ(rows.ways, Ways({"reduce_scatter in blocks"}));
+  EXPECT_NE(rows.text.find("f32[8,256,1000]"), std::string::npos) << rows.text;
+  const Lowered columns = Of(Scatter(1), "tpu:v5e:2x4", {ElementType::kF32, {333, 8 * 1001}});
+  EXPECT_EQ(columns.ways, Ways({"reduce_scatter filled up"}));
+  EXPECT_NE(columns.text.find("f32[333,8192]"), std::string::npos) << columns.text;
+  const Lowered vector = Of(Scatter(), "tpu:v5e:2x4", {ElementType::kF32, {8 * 262465}});
+  EXPECT_EQ(vector.ways, Ways({"reduce_scatter in blocks"}));
+  EXPECT_NE(vector.text.find("f32[8,2056,128]"), std::string::npos) << vector.text;
+  EXPECT_EQ(vector.opcodes, Opcodes({"reduce-scatter", "collective-permute"}));
+  // Seven times as much would go over the wire, or more than a rank has.
+  EXPECT_EQ(Of(Scatter(), "tpu:v5e:2x4", {ElementType::kF32, {8, 65536}}).opcodes,
+            Opcodes({"reduce-scatter"}));
+}
+
+// [n, 4] lies in memory as [4, n]: to turn it would take 32 times its memory.
+TEST(Kept, NarrowRowsAreTheSameBytes) {
+  const Lowered scatter = Of(Scatter(), "tpu:v5e:2x4", {ElementType::kF32, {8 * 65536, 4}});
+  EXPECT_EQ(scatter.ways, Ways({"reduce_scatter in blocks"}));
+  EXPECT_NE(scatter.text.find("f32[8,2048,128]"), std::string::npos) << scatter.text;
+  EXPECT_EQ(scatter.text.find("pad"), std::string::npos);
+  for (const Dims& others : {Dims{1 << 15, 8, 4}, Dims{8 * 900, 4}}) {
+    EXPECT_EQ(Of(Scatter(), "tpu:v5e:2x4", {ElementType::kF32, others}).ways, Ways());
+  }
+}
+
+TEST(Kept, AsTheyAre) {
+  // Small; of integers, of which no reduce-scatter is kept; in whole tiles; on other devices.
+  EXPECT_EQ(Of(Scatter(), "tpu:v5e:2x4", {ElementType::kF32, {8192}}).ways, Ways());
+  EXPECT_EQ(Of(Scatter(), "tpu:v5e:2x4", {ElementType::kS32, {1 << 20}}).ways, Ways());
+  EXPECT_EQ(Of(Scatter(), "tpu:v5e:2x4", {ElementType::kF32, {16384, 64, 1024}}).ways, Ways());
+  EXPECT_EQ(Of(Scatter(1), "tpu:v5e:2x4", {ElementType::kF32, {2048, 1024}}).ways, Ways());
+  EXPECT_EQ(Of(Scatter(), "gpu:h100x8", {ElementType::kF32, {1 << 20}}).ways, Ways());
+  EXPECT_EQ(Of(Gather(), "gpu:h100x8", {ElementType::kF32, {262464}}).ways, Ways());
+}
+
+TEST(Kept, TheWorldOfATorusGoesInStages) {
+  const Lowered mesh = Of(Scatter(), "tpu:v5e:8x8", {ElementType::kF32, {64 * 2048, 128}});
+  EXPECT_EQ(mesh.ways, Ways({"reduce_scatter in stages along the axes"}));
+  EXPECT_EQ(mesh.opcodes, Opcodes(4, "reduce-scatter"));
+  // A part with each axis: the fewest bytes on the wire, as with one instruction.
+  EXPECT_EQ(mesh.cost.wire_bytes, int64_t{63} * 2048 * 128 * 4);
+  const Lowered cube = Of(Gather(), "tpu:v5p:4x4x4", {ElementType::kBF16, {2048, 128}});
+  EXPECT_EQ(cube.opcodes, Opcodes(9, "all-gather"));
+  EXPECT_EQ(cube.cost.wire_bytes, int64_t{63} * 2048 * 128 * 2);
+  // A row is a group like any other.
+  ReduceScatter row = Scatter();
+  std::vector<std::vector<int64_t>> rows(8);
+  for (int64_t rank = 0; rank < 64; ++rank) rows[rank / 8].push_back(rank);
+  row.groups = Groups(rows);
+  EXPECT_EQ(Of(row, "tpu:v5e:8x8", {ElementType::kF32, {16384, 1000}}).opcodes,
+            Opcodes({"reduce-scatter"}));
+}
+
+// What is sent does not depend on where ranks sit, only the way does.
+TEST(Kept, OfRanksThatSitElsewhere) {
+  Target target = ParseTarget("tpu:v5e:4x4", 0).value();
+  for (int64_t rank = 0; rank < 16; ++rank) target.topology.chips.push_back(rank * 5 % 16);
+  const auto lowered = Lower(Scatter(), {{ElementType::kF32, {16 * 2048, 128}}}, target);
+  ASSERT_TRUE(lowered.ok());
+  EXPECT_EQ(lowered.value().opcodes, Opcodes(4, "reduce-scatter"));
+  EXPECT_EQ(lowered.value().cost.wire_bytes, int64_t{15} * 2048 * 128 * 4);
+}
+
+}  // namespace
+}  // namespace xla_cc
