@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lowering/errors.h"
+#include "lowering/hash.h"
 #include "lowering/rules/lower_op.h"
 
 namespace xla_cc {
@@ -13,13 +14,6 @@ using hlo::Value;
 using hlo::Values;
 
 namespace {
-
-// FNV-1a: stable from run to run and machine to machine.
-uint64_t Hash(const std::string& bytes) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (unsigned char byte : bytes) hash = (hash ^ byte) * 0x100000001b3u;
-  return hash;
-}
 
 std::string Hex(uint64_t value) {
   constexpr char kDigits[] = "0123456789abcdef";
@@ -77,19 +71,13 @@ struct Built {
   Built(const T& node, const Call& call, const Lowered& lowered, std::optional<Rule> forced)
       : entry(module.Begin(
             "entry", call.target.partitioned ? hlo::RankIs::kPartition : hlo::RankIs::kReplica)),
-        emitter(call.target, &module, &entry, Channel(lowered), nullptr) {
+        emitter(call.target, &module, &entry, Hash(lowered.identity), nullptr) {
     for (size_t i : lowered.live) operands.push_back(entry.Parameter(call.operands[i]));
     if (lowered.takes_token) {
       emitter.set_token(entry.Parameter({ElementType::kS32, {1}}));
     }
     results = Lower(node, emitter, operands, forced);
     if (lowered.takes_token) results.push_back(emitter.token());
-  }
-
-  // Ranks that meet by channel agree on it because it follows from what they must agree on. The
-  // low bit is set: zero would mean no channel.
-  static int64_t Channel(const Lowered& lowered) {
-    return static_cast<int64_t>((Hash(lowered.identity) & 0x7ffffffe) | 1);
   }
 };
 

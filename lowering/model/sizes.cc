@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lowering/errors.h"
+#include "lowering/hash.h"
 
 namespace xla_cc {
 namespace {
@@ -12,9 +13,7 @@ constexpr size_t kShown = 100;
 // What is cut still tells two values apart: ranks compare these texts.
 std::string Cut(const std::string& text) {
   if (text.size() <= kShown) return text;
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (unsigned char byte : text) hash = (hash ^ byte) * 0x100000001b3u;
-  return text.substr(0, kShown) + "...#" + std::to_string(hash);
+  return text.substr(0, kShown) + "...#" + std::to_string(Hash(text));
 }
 
 constexpr char kEvery[] = "Say how many rows of dimension 0 each rank has, 0 for none";

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lowering/hash.h"
+
 namespace xla_cc {
 
 using hlo::Attributes;
@@ -76,13 +78,22 @@ void Emitter::Count(const std::string& opcode, int64_t wire_bytes, int64_t memor
 }
 
 Emitter Emitter::On(hlo::Module* module, Computation* entry, const Value& token) const {
-  Emitter other(target_, module, entry, channel_, token_.id == 0 ? nullptr : &token);
+  Emitter other(target_, module, entry, identity_, token_.id == 0 ? nullptr : &token);
   other.depth_ = depth_;
   return other;
 }
 
 void Emitter::NoteWay(const std::string& way) {
   if (std::find(ways_.begin(), ways_.end(), way) == ways_.end()) ways_.push_back(way);
+}
+
+// Ranks that meet by channel agree on it because it follows from what they must agree on. All-reduces
+// of one channel get one layout from XLA, so that those of other shapes must have channels of their
+// own. The low bit is set: zero would mean no channel.
+int64_t Emitter::ChannelOf(const Instruction& instruction) const {
+  std::string text = std::to_string(identity_);
+  for (const Shape& shape : instruction.results) text += " " + shape.ToString();
+  return static_cast<int64_t>((Hash(text) & 0x7ffffffe) | 1);
 }
 
 Values Emitter::Emit(Instruction instruction, const Values& operands) {
@@ -93,14 +104,11 @@ Values Emitter::Emit(Instruction instruction, const Values& operands) {
   // across programs; TPU and GPU run one program and are better off without. A channel is also what
   // tells XLA that partitions are meant, and not replicas.
   const bool threads = target_.kind == DeviceKind::kCpu;
-  if (target_.partitioned || (threads && by_channel)) attributes = attributes + Channel(channel_);
+  if (target_.partitioned || (threads && by_channel)) {
+    attributes = attributes + Channel(ChannelOf(instruction));
+  }
   if (by_channel && (target_.partitioned || threads)) {
     attributes = attributes + Attributes{WireMessage().Int(71, 1), ", use_global_device_ids=true"};
-  }
-  // XLA:CPU refuses some programs of several all-reduces whose layouts it may choose: "layout
-  // minor_to_major field contains 1 elements, but shape has 2 dimensions". Partitions take no pin.
-  if (threads && !target_.partitioned && instruction.opcode == "all-reduce") {
-    attributes = attributes + Attributes{WireMessage().Int(56, 1), ", constrain_layout=true"};
   }
   if (!target_.RanksAreThreads()) {
     return AddInstruction(*entry_, instruction.opcode, instruction.results, attributes, operands);

@@ -18,10 +18,11 @@ namespace xla_cc {
 
 class Emitter {
  public:
-  // `token` orders collectives on CPU threads; null elsewhere.
-  Emitter(const Target& target, hlo::Module* module, hlo::Computation* entry, int64_t channel,
+  // `identity`: a hash of what ranks must agree on. `token` orders collectives on CPU threads; null
+  // elsewhere.
+  Emitter(const Target& target, hlo::Module* module, hlo::Computation* entry, uint64_t identity,
           const hlo::Value* token)
-      : target_(target), module_(module), entry_(entry), channel_(channel) {
+      : target_(target), module_(module), entry_(entry), identity_(identity) {
     if (token != nullptr) token_ = *token;
   }
 
@@ -85,13 +86,14 @@ class Emitter {
     Meeting meeting;
     int64_t wire_bytes;
   };
+  int64_t ChannelOf(const Instruction& instruction) const;
   hlo::Values Emit(Instruction instruction, const hlo::Values& operands);
   void Count(const std::string& opcode, int64_t wire_bytes, int64_t memory_bytes);
 
   const Target& target_;
   hlo::Module* module_;
   hlo::Computation* entry_;
-  int64_t channel_;
+  uint64_t identity_;
   hlo::Value token_;
   std::vector<std::string> opcodes_;
   std::vector<std::string> ways_;

@@ -4,7 +4,7 @@
     torch_xla_cc.launch(fn, args, nprocs)      # one rank a device
     torch_xla_cc.install()                     # torch_xla's own functions use ours
 
-Nothing of torch or torch_xla is changed by importing this package.
+Importing it changes one thing of torch_xla: its own all_reduce pins no layout (_runtime/unpinned.py).
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from torch_xla_cc._ops.recording import Call, record
 from torch_xla_cc._ops.targets import lowering_for
 from torch_xla_cc._runtime import device as _device
 from torch_xla_cc._runtime import device_tensors as _device_tensors
+from torch_xla_cc._runtime import unpinned as _unpinned
 from torch_xla_cc._runtime.private import XLAC as _XLAC
 from torch_xla_cc._runtime.versions import UnsupportedVersion
 from torch_xla_cc._threads import compile_bridge as _compile_bridge
@@ -87,6 +88,7 @@ _C.set_python_side(
     }
 )
 _atexit.register(_C.let_go)
+_unpinned.unpin()
 _C.set_fallback(_fallback_policy.from_environment())
 
 __version__ = "0.1.0"

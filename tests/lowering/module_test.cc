@@ -78,8 +78,7 @@ void ExpectChannels(const ReadModule& module, const Target& target) {
   for (const ReadInstruction& instruction : module.Instructions()) {
     const std::string& opcode = instruction.opcode;
     const bool meets = MeetsByChannel(opcode);
-    const bool pinned = target.kind == DeviceKind::kCpu && !target.partitioned;
-    EXPECT_EQ(instruction.pinned_layout, pinned && opcode == "all-reduce") << opcode;
+    EXPECT_FALSE(instruction.pinned_layout) << opcode;
     if (target.partitioned) {
       // Without a channel, XLA would take the numbers in groups and pairs for those of replicas.
       const bool collective = meets || instruction.proto.Has(87) || opcode == "collective-permute";

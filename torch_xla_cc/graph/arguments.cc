@@ -24,14 +24,6 @@ std::string Repr(PyObject* object) {
 
 bool IsList(PyObject* object) { return PyList_Check(object) || PyTuple_Check(object); }
 
-ReduceKind ParseReduceKind(const char* op, const char* name, const std::string& text) {
-  if (const auto kind = ReduceKindFromName(text)) return *kind;
-  throw BadValue(Refuse({"R0", op, name, "'" + text + "'",
-                         "sum, product (mul), min, max, and, or, xor, average or premultiplied_sum",
-                         "Use one of the REDUCE_ constants of torch_xla_cc.xla_model"})
-                     .message());
-}
-
 Pairs ToPairs(const char* op, const char* name, const std::vector<std::vector<int64_t>>& lists) {
   Pairs pairs;
   for (const auto& pair : lists) {
@@ -46,6 +38,14 @@ Pairs ToPairs(const char* op, const char* name, const std::vector<std::vector<in
 }
 
 }  // namespace
+
+ReduceKind ParseReduceKind(const char* op, const char* name, const std::string& text) {
+  if (const auto kind = ReduceKindFromName(text)) return *kind;
+  throw BadValue(Refuse({"R0", op, name, "'" + text + "'",
+                         "sum, product (mul), min, max, and, or, xor, average or premultiplied_sum",
+                         "Use one of the REDUCE_ constants of torch_xla_cc.xla_model"})
+                     .message());
+}
 
 void PythonReader::Wrong(const char* name, PyObject* value, const char* required) const {
   throw BadType(Refuse({"A1", op_, name, Repr(value), required, "See docs/spec.md"}).message());

@@ -11,6 +11,9 @@
 
 namespace xla_cc {
 
+// Throws BadValue if there is none of that name.
+ReduceKind ParseReduceKind(const char* op, const char* name, const std::string& text);
+
 // Fills a node's fields, in their order, from Python arguments.
 class PythonReader {
  public:

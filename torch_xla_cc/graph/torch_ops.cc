@@ -90,7 +90,18 @@ void Register(torch::Library& schemas, torch::Library& xla, torch::Library& meta
   autograd.impl(T::kName, torch::autograd::autogradNotImplementedFallback());
 }
 
+// That of torch_xla knows no groups either: it is always one of all ranks.
+at::Tensor AllReduceOfTorchXla(const at::Tensor& x, std::string kind, std::string) {
+  return AllReduceOfWorld(x, kind);
+}
+
 }  // namespace
+
+at::Tensor AllReduceOfWorld(const at::Tensor& x, const std::string& kind) {
+  AllReduce node;
+  node.reduction.kind = ParseReduceKind("all_reduce", "reduce_type", kind);
+  return CallThroughDispatcher(node, {x})[0];
+}
 
 void RegisterTorchOps() {
   // For the life of the process, as the operators of any library.
@@ -103,6 +114,9 @@ void RegisterTorchOps() {
 #define COLLECTIVE(Type, name) Register<Type>(*schemas, *xla, *meta, *autograd);
 #include "lowering/collectives.def"
 #undef COLLECTIVE
+  const SilentRegistration silent;
+  static auto* functional = NewLibrary("_c10d_functional", c10::DispatchKey::XLA);
+  functional->impl("all_reduce", &AllReduceOfTorchXla);
 }
 
 std::vector<at::Tensor> CallThroughDispatcher(const Collective& collective,

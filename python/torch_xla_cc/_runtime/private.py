@@ -79,6 +79,8 @@ _ATTRIBUTES = {
         "_set_use_eager_mode",
         "_to_dlpack",
         "_unsafe_buffer_pointer",
+        "_xla_all_reduce",
+        "_xla_all_reduce_inplace",
         "_xla_device_kind",
         "_xla_get_cpu_tensors",
         "_xla_get_default_device",

@@ -14,6 +14,7 @@
 #include "torch_xla_cc/distributed/backend.h"
 #include "torch_xla_cc/distributed/call_mode.h"
 #include "torch_xla_cc/distributed/kernels/kernels.h"
+#include "torch_xla_cc/graph/torch_ops.h"
 #include "torch_xla_cc/python_side.h"
 #include "torch_xla_cc/registration.h"
 
@@ -148,8 +149,15 @@ OP(broadcast_)
 #undef OP
 }  // namespace ops
 
+// torch_xla's own all_reduce calls it with no group.
+at::Tensor AllReduceOrTorchXlas(const at::Tensor& x, std::string kind, std::string group) {
+  if (group.empty()) return AllReduceOfWorld(x, kind);
+  using Ours = Functional<ops::all_reduce, &c10d::all_reduce, decltype(c10d::all_reduce)>;
+  return Ours::Call(x, std::move(kind), std::move(group));
+}
+
 void RegisterFunctional(torch::Library& library) {
-  FUNCTIONAL(all_reduce)
+  library.impl("all_reduce", &AllReduceOrTorchXlas);
   FUNCTIONAL(all_reduce_)
   FUNCTIONAL(all_reduce_coalesced)
   FUNCTIONAL(all_reduce_coalesced_)

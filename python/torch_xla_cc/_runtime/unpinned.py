@@ -1,0 +1,35 @@
+"""torch_xla's own all-reduces without a pinned layout, as ours are.
+
+torch_xla pins by default, and XLA takes no program in which some all-reduces are pinned and some are
+not: a loss that is averaged with ours, and optimizer_step of torch_xla's. `constrain_layout` is for
+ranks that compile programs of their own; those of a TPU or a GPU compile one.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from torch_xla_cc._runtime.private import XLAC
+
+
+def _without_pin(name: str) -> None:
+    theirs = getattr(XLAC, name)
+
+    @functools.wraps(theirs)
+    def ours(
+        reduce_type: str,
+        inputs: Any,  # noqa: ANN401 (a tensor, or a list of them)
+        scale: float,
+        groups: list[list[int]],
+        pin_layout: bool,  # noqa: ARG001, FBT001 (torch_xla's signature)
+    ) -> Any:  # noqa: ANN401
+        return theirs(reduce_type, inputs, scale, groups, False)  # noqa: FBT003
+
+    setattr(XLAC, name, ours)
+
+
+def unpin() -> None:
+    """For the life of the process."""
+    for name in ("_xla_all_reduce", "_xla_all_reduce_inplace"):
+        _without_pin(name)
