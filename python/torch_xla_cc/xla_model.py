@@ -5,8 +5,8 @@ xla_model as xm` (or torch_xla_cc.install()) is all that a training loop needs. 
 defaults where torch_xla has none, the reduce kinds xor, average and premultiplied_sum, and channels
 that name their ranks.
 
-`pin_layout`, `channel_id` and `use_global_device_ids` are accepted and mean nothing: layouts are
-pinned where a compiler needs it, and channels are a matter of the device kind. Results carry no
+`pin_layout`, `channel_id` and `use_global_device_ids` are accepted and mean nothing: no layout
+is pinned, and channels are a matter of the device kind. Results carry no
 gradient, as those of torch_xla: torch_xla_cc.functions has those that do.
 
 `fallback` is "allow", "warn" or "error" for one call, over torch_xla_cc.fallback().

@@ -177,7 +177,7 @@ def test_the_blocks_of_a_vector_are_the_same_bytes(target, dtype):
 def test_gradients_are_combined():
     """With pinned layouts they were eight."""
     grads = [zeros(128, 128) for _ in range(8)]
-    for target in ("tpu:v5e:2x4",):
+    for target in ("tpu:v5e:2x4", "gpu:h100x8"):
         torch_xla_cc.assert_lowers_to(
             lambda: [xm.all_reduce("sum", grad * 2) for grad in grads],
             {"all-reduce": 1},
