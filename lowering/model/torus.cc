@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 namespace xla_cc {
@@ -143,8 +144,9 @@ int64_t Boxes::Members() const {
 double Boxes::Load(const std::vector<int64_t>& shares, bool scatters) const {
   const size_t count = stages.size();
   std::vector<double> loads(count);
+  const auto units = static_cast<double>(std::accumulate(shares.begin(), shares.end(), int64_t{0}));
   for (size_t part = 0; part < shares.size(); ++part) {
-    double block = static_cast<double>(shares[part]) / kShares;
+    double block = static_cast<double>(shares[part]) / units;
     for (size_t i = 0; i < count; ++i) {
       // An all_gather has more to give at each stage, a reduce_scatter had more at each before.
       const size_t stage = (part + (scatters ? count - 1 - i : i)) % count;
@@ -161,16 +163,26 @@ int64_t Boxes::Hops() const {
   return hops;
 }
 
-std::vector<int64_t> Boxes::Shares(bool in_parts, bool scatters) const {
-  if (!in_parts || stages.size() == 1) return {kShares};
-  // By trying all: there are two or three axes.
+std::vector<int64_t> Boxes::Shares(int64_t units, bool in_parts, bool scatters) const {
+  if (!in_parts || stages.size() == 1) return {units};
+  // By trying all: there are two or three axes. Finer than this makes no difference.
+  constexpr int64_t kMost = 96;
+  const int64_t all = std::min(units, kMost);
   std::vector<int64_t> best;
-  for (int64_t a = 0; a <= kShares; ++a) {
-    for (int64_t b = stages.size() == 2 ? kShares - a : 0; b <= kShares - a; ++b) {
+  for (int64_t a = 0; a <= all; ++a) {
+    for (int64_t b = stages.size() == 2 ? all - a : 0; b <= all - a; ++b) {
       std::vector<int64_t> shares = {a, b};
-      if (stages.size() == 3) shares.push_back(kShares - a - b);
+      if (stages.size() == 3) shares.push_back(all - a - b);
       if (best.empty() || Load(shares, scatters) < Load(best, scatters)) best = shares;
     }
+  }
+  int64_t sum = 0;
+  int64_t begin = 0;
+  for (int64_t& share : best) {
+    sum += share;
+    const int64_t end = units * sum / all;
+    share = end - begin;
+    begin = end;
   }
   return best;
 }

@@ -31,17 +31,16 @@ struct Boxes {
   bool InOrder() const;  // group order is the order of places
   int64_t Members() const;
 
-  // Data may go in parts, each of which begins with another stage. Of each part, out of kShares: so
-  // that the busiest link carries least. All in one part, or as many parts as there are stages.
-  std::vector<int64_t> Shares(bool in_parts, bool scatters) const;
+  // Data of so many units may go in parts, each of which begins with another stage. Units of each
+  // part: so that the busiest link carries least. All in one part, or as many parts as there are
+  // stages, of which some may be empty.
+  std::vector<int64_t> Shares(int64_t units, bool in_parts, bool scatters) const;
   // Bytes that the busiest link carries then: of an all_gather of one byte a rank, or of a
   // reduce_scatter to one byte a rank.
   double Load(const std::vector<int64_t>& shares, bool scatters) const;
   // Steps from the first to the last rank of each stage, one stage after the other.
   int64_t Hops() const;
 };
-constexpr int64_t kShares = 96;
-
 // None if the groups are no boxes, or the topology is not that of so many ranks.
 std::optional<Boxes> BoxesOf(const Groups& groups, const Topology& topology, int64_t world_size);
 

@@ -139,7 +139,7 @@ Values AllGatherKept(Emitter& e, const Values& xs, int64_t dim, const Groups& gr
   Ways ways;
   ways.in_stages = [&](const Value& x, const Route& route) {
     const auto gathered = [&](const Value& block) {
-      return GatherInStages(e, block, groups, *route.boxes, route.shares);
+      return GatherInStages(e, block, groups, *route.boxes, route.parts);
     };
     if (x.shape.rank() == 1 || !IsNarrow(x.shape.dims.back())) {
       const Value y = gathered(ToBlocks(c, x, 0, 1, kAnyRows));
@@ -171,7 +171,7 @@ Values ReduceScatterKept(Emitter& e, const Values& xs, ReduceKind kind, int64_t 
     const int64_t members = groups.Size(e.world_size());
     const Instruction instruction{Op::kReduceScatter, e.target(), x.shape, dim, members, true};
     const Blocks blocks = BlocksOf(e, x, instruction, groups);
-    return blocks.own(ScatterInStages(e, blocks.blocks, kind, groups, *route.boxes, route.shares));
+    return blocks.own(ScatterInStages(e, blocks.blocks, kind, groups, *route.boxes, route.parts));
   };
   ways.in_shape = [&](const Value& x, const Instruction& instruction) {
     if (const auto sizes = InPlace(instruction)) {

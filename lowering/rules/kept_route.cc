@@ -1,5 +1,6 @@
 #include "lowering/rules/kept_route.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -23,16 +24,18 @@ class Model {
     if (links == nullptr) links = LinksOf("tpu:v5e");
     const int64_t block = scatters_ ? instruction.ResultBytes() : instruction.operand.Bytes();
     block_us_ = static_cast<double>(block) / links->link_bytes_per_us;
-    best_ = boxes ? boxes->Shares(/*in_parts=*/true, scatters_) : std::vector<int64_t>();
+    constexpr int64_t kFine = 96;
+    if (boxes) best_ = boxes->Shares(kFine, /*in_parts=*/true, scatters_);
   }
 
-  const std::vector<int64_t>& best_shares() const { return best_; }
   double OfOne() const { return kStartUs + hops_ * kHopUs + OnLinks(best_); }
   // All is reduced and all is gathered.
   double OfAllReduce() const { return kStartUs + 2 * (hops_ * kHopUs + OnLinks(best_)); }
   // Parts share the links, but each waits for its own first bytes.
   double OfStages(const std::vector<int64_t>& shares) const {
-    const auto parts = static_cast<double>(shares.size());
+    const auto parts =
+        static_cast<double>(shares.size()) -
+        static_cast<double>(std::count(shares.begin(), shares.end(), int64_t{0}));
     const auto stages = static_cast<double>(boxes_->stages.size());
     return parts * (stages * kStartUs + hops_ * kHopUs) + OnLinks(shares);
   }
@@ -49,6 +52,14 @@ class Model {
   double block_us_;
   std::vector<int64_t> best_;
 };
+
+// What a rank's block is cut into, as [rows, columns].
+Block BlockOf(const Instruction& instruction) {
+  std::vector<int64_t> part = instruction.operand.dims;
+  const bool scatters = instruction.op == Op::kReduceScatter;
+  if (scatters) part[instruction.dim] /= instruction.members;
+  return Block(part, scatters ? kTileRows : 1);
+}
 
 // Narrow rows go only as those of a matrix whose parts lie one behind the other: folded.
 bool CanMove(const Instruction& instruction) {
@@ -80,14 +91,18 @@ Route RouteOf(const Instruction& instruction, const Groups& groups) {
     return route;
   }
   if (!boxes) return route;
-  const std::vector<int64_t> whole =
-      boxes->Shares(/*in_parts=*/false, instruction.op == Op::kReduceScatter);
-  for (const std::vector<int64_t>& shares : {model.best_shares(), whole}) {
-    const double time = model.OfStages(shares);
-    if (time >= least) continue;
-    least = time;
-    route.way = Route::kInStages;
-    route.shares = shares;
+  for (const Cut& cut : BlockOf(instruction).Cuts()) {
+    for (const bool in_parts : {true, false}) {
+      if (in_parts && cut.units < 2) continue;
+      const bool scatters = instruction.op == Op::kReduceScatter;
+      const std::vector<int64_t> shares =
+          boxes->Shares(std::max<int64_t>(cut.units, 1), in_parts, scatters);
+      const double time = model.OfStages(shares);
+      if (time >= least) continue;
+      least = time;
+      route.way = Route::kInStages;
+      route.parts = {cut, shares};
+    }
   }
   if (route.way == Route::kInStages) route.boxes = std::move(boxes);
   return route;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lowering/capability/kept.h"
+#include "lowering/model/tiles.h"
 #include "lowering/model/torus.h"
 
 namespace xla_cc {
@@ -12,8 +13,8 @@ namespace xla_cc {
 struct Route {
   enum Way { kAsItIs, kInBlocks, kInStages };
   Way way = kAsItIs;
-  std::optional<Boxes> boxes;   // of the stages
-  std::vector<int64_t> shares;  // of the parts that begin with each
+  std::optional<Boxes> boxes;  // of the stages
+  Parts parts;                 // of the blocks, which begin with each
 };
 
 // The fastest by the model of docs/spec.md, "Forms that a TPU keeps".

@@ -1,6 +1,7 @@
 #include "lowering/rules/stages.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "lowering/rules/by_rank.h"
 
@@ -19,21 +20,20 @@ std::vector<size_t> OrderOf(size_t part, size_t stages) {
   return order;
 }
 
-// The rows of x in parts of those shares: in whole tiles, if there are many. Some may have none.
-Values InParts(Computation& c, const Value& x, const std::vector<int64_t>& shares) {
-  constexpr int64_t kTile = 8;
-  const int64_t rows = x.shape.dims[1];
-  const int64_t unit = rows >= kTile * kShares ? kTile : 1;
-  Values parts;
+Values CutUp(Computation& c, const Value& x, const Parts& parts) {
+  const auto& [dim, unit, _] = parts.cut;
+  const int64_t size = x.shape.dims[dim];
+  const int64_t units = std::accumulate(parts.shares.begin(), parts.shares.end(), int64_t{0});
+  Values values;
   int64_t sum = 0;
   int64_t start = 0;
-  for (const int64_t share : shares) {
+  for (const int64_t share : parts.shares) {
     sum += share;
-    const int64_t end = sum == kShares ? rows : rows * sum / kShares / unit * unit;
-    parts.push_back(c.Slice(x, 1, start, end));
+    const int64_t end = sum == units ? size : std::min(size, sum * unit);
+    values.push_back(c.Slice(x, dim, start, end));
     start = end;
   }
-  return parts;
+  return values;
 }
 
 // x as [first, all other rows, columns].
@@ -81,9 +81,9 @@ Rows ByRankOf(const std::vector<std::vector<int64_t>>& rows, const Groups& group
 }  // namespace
 
 Value GatherInStages(Emitter& e, const Value& block, const Groups& groups, const Boxes& boxes,
-                     const std::vector<int64_t>& shares) {
+                     const Parts& cut) {
   Computation& c = e.c();
-  const Values parts = InParts(c, block, shares);
+  const Values parts = CutUp(c, block, cut);
   Values gathered;
   for (size_t part = 0; part < parts.size(); ++part) {
     if (parts[part].shape.Elements() == 0) continue;
@@ -98,13 +98,13 @@ Value GatherInStages(Emitter& e, const Value& block, const Groups& groups, const
     const std::vector<int64_t>& own = parts[part].shape.dims;
     gathered.push_back(c.Reshape(y, {boxes.Members(), own[1], own[2]}));
   }
-  const Value result = gathered.size() == 1 ? gathered[0] : c.Concatenate(gathered, 1);
+  const Value result = gathered.size() == 1 ? gathered[0] : c.Concatenate(gathered, cut.cut.dim);
   if (boxes.InOrder()) return result;
   return ReorderBlocks(c, result, 0, ByRankOf(boxes.places, groups, e.world_size()));
 }
 
 Value ScatterInStages(Emitter& e, const Value& blocks, ReduceKind kind, const Groups& groups,
-                      const Boxes& boxes, const std::vector<int64_t>& shares) {
+                      const Boxes& boxes, const Parts& cut) {
   Computation& c = e.c();
   Value by_place = blocks;
   if (!boxes.InOrder()) {
@@ -116,7 +116,7 @@ Value ScatterInStages(Emitter& e, const Value& blocks, ReduceKind kind, const Gr
   for (size_t i = 0; i < outermost_first.size(); ++i) {
     outermost_first[i] = outermost_first.size() - 1 - i;
   }
-  const Values parts = InParts(c, by_place, shares);
+  const Values parts = CutUp(c, by_place, cut);
   Values scattered;
   for (size_t part = 0; part < parts.size(); ++part) {
     if (parts[part].shape.Elements() == 0) continue;
@@ -129,7 +129,7 @@ Value ScatterInStages(Emitter& e, const Value& blocks, ReduceKind kind, const Gr
     }
     scattered.push_back(y);
   }
-  return scattered.size() == 1 ? scattered[0] : c.Concatenate(scattered, 1);
+  return scattered.size() == 1 ? scattered[0] : c.Concatenate(scattered, cut.cut.dim);
 }
 
 }  // namespace xla_cc

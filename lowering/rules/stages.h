@@ -5,6 +5,7 @@
 // then along x.
 #pragma once
 
+#include "lowering/model/tiles.h"
 #include "lowering/model/torus.h"
 #include "lowering/rules/emitter.h"
 
@@ -12,10 +13,9 @@ namespace xla_cc {
 
 // A block [1, rows, columns] of each rank: [members, rows, columns], in group order.
 hlo::Value GatherInStages(Emitter& e, const hlo::Value& block, const Groups& groups,
-                          const Boxes& boxes, const std::vector<int64_t>& shares);
+                          const Boxes& boxes, const Parts& cut);
 // [members, rows, columns], in group order: the own block, reduced.
 hlo::Value ScatterInStages(Emitter& e, const hlo::Value& blocks, ReduceKind kind,
-                           const Groups& groups, const Boxes& boxes,
-                           const std::vector<int64_t>& shares);
+                           const Groups& groups, const Boxes& boxes, const Parts& cut);
 
 }  // namespace xla_cc

@@ -1,6 +1,9 @@
 // Groups as boxes of chips, and what their links carry.
 #include "lowering/model/torus.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "tests/lowering/testing.h"
 
 namespace xla_cc {
@@ -97,10 +100,20 @@ TEST(Load, OfPartsIsTheLeastThereIs) {
   const auto cube = BoxesOf(Groups(), Mesh({{4, true}, {4, true}, {4, true}}), 64);
   for (const bool scatters : {false, true}) {
     // A corner has a link for each axis, and takes what 63 others give by these.
-    EXPECT_DOUBLE_EQ(square->Load(square->Shares(true, scatters), scatters), 63.0 / 2);
-    EXPECT_NEAR(oblong->Load(oblong->Shares(true, scatters), scatters), 31.0 / 2, 31.0 / 2 / 50);
-    EXPECT_NEAR(cube->Load(cube->Shares(true, scatters), scatters), 63.0 / 6, 63.0 / 6 / 50);
-    EXPECT_DOUBLE_EQ(square->Load(square->Shares(false, scatters), scatters), 56);
+    EXPECT_DOUBLE_EQ(square->Load(square->Shares(96, true, scatters), scatters), 63.0 / 2);
+    EXPECT_NEAR(oblong->Load(oblong->Shares(96, true, scatters), scatters), 31.0 / 2, 31.0 / 2 / 50);
+    EXPECT_NEAR(cube->Load(cube->Shares(96, true, scatters), scatters), 63.0 / 6, 63.0 / 6 / 50);
+    EXPECT_DOUBLE_EQ(square->Load(square->Shares(96, false, scatters), scatters), 56);
+  }
+}
+
+TEST(Shares, AreWholeUnits) {
+  const auto cube = BoxesOf(Groups(), Mesh({{4, true}, {4, true}, {4, true}}), 64);
+  EXPECT_EQ(cube->Shares(1, true, false).size(), 3);
+  for (const int64_t units : {1, 2, 3, 5, 16, 97, 1000}) {
+    const std::vector<int64_t> shares = cube->Shares(units, true, true);
+    EXPECT_EQ(std::accumulate(shares.begin(), shares.end(), int64_t{0}), units);
+    EXPECT_LE(*std::max_element(shares.begin(), shares.end()), units / 3 + 1 + units / 32) << units;
   }
 }
 
