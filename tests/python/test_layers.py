@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 # From below. A floor is files and folders; a folder is everything in it.
 FLOORS = {
     "lowering": (
-        ("lowering/status.h", "lowering/errors.h", "lowering/collectives.def"),
+        tuple(f"lowering/{name}" for name in ("status.h", "errors.h", "hash.h", "collectives.def")),
         ("lowering/hlo",),
         ("lowering/target.h", "lowering/target.cc", "lowering/topology.h", "lowering/topology.cc"),
         ("lowering/model",),
