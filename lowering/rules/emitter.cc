@@ -87,9 +87,9 @@ void Emitter::NoteWay(const std::string& way) {
   if (std::find(ways_.begin(), ways_.end(), way) == ways_.end()) ways_.push_back(way);
 }
 
-// Ranks that meet by channel agree on it because it follows from what they must agree on. All-reduces
-// of one channel get one layout from XLA, so that those of other shapes must have channels of their
-// own. The low bit is set: zero would mean no channel.
+// Ranks that meet by channel agree on it because it follows from what they must agree on.
+// All-reduces of one channel get one layout from XLA, so that those of other shapes must have
+// channels of their own. The low bit is set: zero would mean no channel.
 int64_t Emitter::ChannelOf(const Instruction& instruction) const {
   std::string text = std::to_string(identity_);
   for (const Shape& shape : instruction.results) text += " " + shape.ToString();

@@ -33,9 +33,8 @@ class Model {
   double OfAllReduce() const { return kStartUs + 2 * (hops_ * kHopUs + OnLinks(best_)); }
   // Parts share the links, but each waits for its own first bytes.
   double OfStages(const std::vector<int64_t>& shares) const {
-    const auto parts =
-        static_cast<double>(shares.size()) -
-        static_cast<double>(std::count(shares.begin(), shares.end(), int64_t{0}));
+    const auto parts = static_cast<double>(shares.size()) -
+                       static_cast<double>(std::count(shares.begin(), shares.end(), int64_t{0}));
     const auto stages = static_cast<double>(boxes_->stages.size());
     return parts * (stages * kStartUs + hops_ * kHopUs) + OnLinks(shares);
   }

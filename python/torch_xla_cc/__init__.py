@@ -4,7 +4,8 @@
     torch_xla_cc.launch(fn, args, nprocs)      # one rank a device
     torch_xla_cc.install()                     # torch_xla's own functions use ours
 
-Importing it changes one thing of torch_xla: its own all_reduce pins no layout (_runtime/unpinned.py).
+Importing it changes one thing of torch_xla: its own all_reduces pin no layout, as ours
+(_runtime/unpinned.py).
 """
 
 from __future__ import annotations

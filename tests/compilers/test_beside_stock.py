@@ -1,4 +1,4 @@
-"""torch_xla's own all_reduces in one program with ours: XLA takes none where only some are pinned."""
+"""torch_xla's own all_reduces in one program with ours: XLA takes all pinned or none."""
 
 import pytest
 import torch

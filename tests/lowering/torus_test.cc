@@ -101,7 +101,8 @@ TEST(Load, OfPartsIsTheLeastThereIs) {
   for (const bool scatters : {false, true}) {
     // A corner has a link for each axis, and takes what 63 others give by these.
     EXPECT_DOUBLE_EQ(square->Load(square->Shares(96, true, scatters), scatters), 63.0 / 2);
-    EXPECT_NEAR(oblong->Load(oblong->Shares(96, true, scatters), scatters), 31.0 / 2, 31.0 / 2 / 50);
+    EXPECT_NEAR(oblong->Load(oblong->Shares(96, true, scatters), scatters), 31.0 / 2,
+                31.0 / 2 / 50);
     EXPECT_NEAR(cube->Load(cube->Shares(96, true, scatters), scatters), 63.0 / 6, 63.0 / 6 / 50);
     EXPECT_DOUBLE_EQ(square->Load(square->Shares(96, false, scatters), scatters), 56);
   }

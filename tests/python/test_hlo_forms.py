@@ -1,7 +1,7 @@
 """Forms that compilers give collectives: fusions, parts of several, loops, and other orders.
 
 As libtpu 0.0.21 and the CUDA plugin 0.7.1 print them, shortened.
-tests/compilers/test_forms_of_compilers.py asks the compilers themselves.
+tests/compilers/test_combined.py asks the compilers themselves.
 """
 
 import pytest

@@ -113,7 +113,7 @@ for old, new in zip(kernels_before, kernels(), strict=True):
     counted, gone, *kernels = out.splitlines()
     number, _, changed = counted.partition(" ")
     assert int(number) > 1000
-    assert [key for _, key in eval(changed)] == ["_xla_all_reduce_inplace", "_xla_all_reduce"]  # noqa: S307 (our own text)
+    assert [key for _, key in eval(changed)] == ["_xla_all_reduce_inplace", "_xla_all_reduce"]
     assert gone == "[]"
     [kernel] = kernels  # of torch_xla's all_reduce of all ranks
     assert re.fullmatch("XLA: .*cross_replica_reduces.* -> XLA: .*registration.*", kernel)

@@ -12,8 +12,8 @@
 namespace xla_cc {
 
 // Registers the schemas and the XLA and Meta kernels, at import of the extension; and in place of
-// torch_xla's own all_reduce of all ranks ours, as that pins its layout, and XLA takes no program in
-// which some all-reduces are pinned and some are not.
+// torch_xla's own all_reduce of all ranks ours, as that pins its layout, and XLA takes no program
+// in which some all-reduces are pinned and some are not.
 void RegisterTorchOps();
 // Calls a collective through the dispatcher: for tensor subclasses and modes.
 std::vector<at::Tensor> CallThroughDispatcher(const Collective& collective,

@@ -1,8 +1,8 @@
 """torch_xla's own all-reduces without a pinned layout, as ours are.
 
-torch_xla pins by default, and XLA takes no program in which some all-reduces are pinned and some are
-not: a loss that is averaged with ours, and optimizer_step of torch_xla's. `constrain_layout` is for
-ranks that compile programs of their own; those of a TPU or a GPU compile one.
+torch_xla pins by default, and XLA takes no program in which some all-reduces are pinned and some
+are not: a loss that is averaged with ours, and optimizer_step of torch_xla's. A pin is for ranks
+that compile programs of their own; those of a TPU or a GPU compile one.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def _without_pin(name: str) -> None:
         inputs: Any,  # noqa: ANN401 (a tensor, or a list of them)
         scale: float,
         groups: list[list[int]],
-        pin_layout: bool,  # noqa: ARG001, FBT001 (torch_xla's signature)
+        pin_layout: bool,
     ) -> Any:  # noqa: ANN401
-        return theirs(reduce_type, inputs, scale, groups, False)  # noqa: FBT003
+        return theirs(reduce_type, inputs, scale, groups, False)
 
     setattr(XLAC, name, ours)
 

@@ -45,7 +45,7 @@ def test_gathers_beside_matmuls(forward, target, overlapped):
     report = torch_xla_cc.assert_overlaps(
         forward, opcode="all-gather", count=overlapped, target=target
     )
-    line = f"test_forms_of_compilers.py:{forward.__code__.co_firstlineno + 3}"
+    line = f"test_combined.py:{forward.__code__.co_firstlineno + 3}"
     made = report.summary
     assert (made.traced, made.kept, made.instructions) == (4, 4, 4)
     assert (made.overlapped, made.waits) == (overlapped, 4 - overlapped)
@@ -62,7 +62,7 @@ def test_which_of_them_waits(forward):
         torch_xla_cc.assert_overlaps(forward, opcode="all-gather", target=V5E)
     says = str(error.value)
     assert "all-gather: expected 4 beside a computation, found 3 of 4" in says
-    assert says.count(f"of test_forms_of_compilers.py:{forward.__code__.co_firstlineno + 3} waits") == 1
+    assert says.count(f"of test_combined.py:{forward.__code__.co_firstlineno + 3} waits") == 1
 
 
 @needs_libtpu
@@ -141,4 +141,4 @@ def test_what_is_combined_names_its_calls(target, op, after):
     changed = op.replace("_", "-") != after
     assert (made.kept, made.changed) == ((0, 3) if changed else (3, 0))
     assert made.link_bytes == pytest.approx(made.fewest_link_bytes * (2 if changed else 1), abs=1)
-    assert "3 combined in 1" in report.to_text() and "3 test_forms_of_compilers.py" in report.to_text()
+    assert "3 combined in 1" in report.to_text() and "3 test_combined.py" in report.to_text()
