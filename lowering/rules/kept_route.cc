@@ -23,7 +23,9 @@ class Model {
     const Links* links = LinksOf(instruction.target.device);
     if (links == nullptr) links = LinksOf("tpu:v5e");
     const int64_t block = scatters_ ? instruction.ResultBytes() : instruction.operand.Bytes();
+    const int64_t all = scatters_ ? instruction.operand.Bytes() : instruction.ResultBytes();
     block_us_ = static_cast<double>(block) / links->link_bytes_per_us;
+    pass_us_ = 2 * static_cast<double>(all) / links->hbm_bytes_per_us;  // read, and written
     constexpr int64_t kFine = 96;
     if (boxes) best_ = boxes->Shares(kFine, /*in_parts=*/true, scatters_);
   }
@@ -31,12 +33,12 @@ class Model {
   double OfOne() const { return kStartUs + hops_ * kHopUs + OnLinks(best_); }
   // All is reduced and all is gathered.
   double OfAllReduce() const { return kStartUs + 2 * (hops_ * kHopUs + OnLinks(best_)); }
-  // Parts share the links, but each waits for its own first bytes.
+  // Parts go at once. Each is cut out, and put into its place in the result.
   double OfStages(const std::vector<int64_t>& shares) const {
     const auto parts = static_cast<double>(shares.size()) -
                        static_cast<double>(std::count(shares.begin(), shares.end(), int64_t{0}));
     const auto stages = static_cast<double>(boxes_->stages.size());
-    return parts * (stages * kStartUs + hops_ * kHopUs) + OnLinks(shares);
+    return (stages + parts) * kStartUs + hops_ * kHopUs + OnLinks(shares) + pass_us_;
   }
 
  private:
@@ -49,6 +51,7 @@ class Model {
   const double others_;
   const double hops_;
   double block_us_;
+  double pass_us_;
   std::vector<int64_t> best_;
 };
 
