@@ -12,6 +12,14 @@ namespace {
 constexpr double kHopUs = 1;    // from chip to chip, as vendors and users of pods measure it
 constexpr double kStartUs = 2;  // of an instruction of its own
 
+// What a rank's block is cut into, as [rows, columns].
+Block BlockOf(const Instruction& instruction) {
+  std::vector<int64_t> part = instruction.operand.dims;
+  const bool scatters = instruction.op == Op::kReduceScatter;
+  if (scatters) part[instruction.dim] /= instruction.members;
+  return Block(part, scatters ? kTileRows : 1);
+}
+
 // Microseconds. Where nothing is known of where ranks sit, they are a line.
 class Model {
  public:
@@ -26,6 +34,8 @@ class Model {
     const int64_t all = scatters_ ? instruction.operand.Bytes() : instruction.ResultBytes();
     block_us_ = static_cast<double>(block) / links->link_bytes_per_us;
     pass_us_ = 2 * static_cast<double>(all) / links->hbm_bytes_per_us;  // read, and written
+    const Block padded = BlockOf(instruction);
+    padded_ = static_cast<double>(padded.Padded()) / static_cast<double>(padded.elements);
     constexpr int64_t kFine = 96;
     if (boxes) best_ = boxes->Shares(kFine, /*in_parts=*/true, scatters_);
   }
@@ -33,12 +43,12 @@ class Model {
   double OfOne() const { return kStartUs + hops_ * kHopUs + OnLinks(best_); }
   // All is reduced and all is gathered.
   double OfAllReduce() const { return kStartUs + 2 * (hops_ * kHopUs + OnLinks(best_)); }
-  // Parts go at once. Each is cut out, and put into its place in the result.
+  // Parts go at once. Each is cut out, in whole tiles, and put into its place in the result.
   double OfStages(const std::vector<int64_t>& shares) const {
     const auto parts = static_cast<double>(shares.size()) -
                        static_cast<double>(std::count(shares.begin(), shares.end(), int64_t{0}));
     const auto stages = static_cast<double>(boxes_->stages.size());
-    return (stages + parts) * kStartUs + hops_ * kHopUs + OnLinks(shares) + pass_us_;
+    return (stages + parts) * kStartUs + hops_ * kHopUs + padded_ * (OnLinks(shares) + pass_us_);
   }
 
  private:
@@ -52,16 +62,9 @@ class Model {
   const double hops_;
   double block_us_;
   double pass_us_;
+  double padded_;
   std::vector<int64_t> best_;
 };
-
-// What a rank's block is cut into, as [rows, columns].
-Block BlockOf(const Instruction& instruction) {
-  std::vector<int64_t> part = instruction.operand.dims;
-  const bool scatters = instruction.op == Op::kReduceScatter;
-  if (scatters) part[instruction.dim] /= instruction.members;
-  return Block(part, scatters ? kTileRows : 1);
-}
 
 // Narrow rows go only as those of a matrix whose parts lie one behind the other: folded.
 bool CanMove(const Instruction& instruction) {

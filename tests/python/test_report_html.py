@@ -69,7 +69,9 @@ def test_the_page():
     assert "train.py:3" in page.text and "it crashed" in page.text
     assert "6 of 6 collectives kept; of 6 in the compiled program 0 overlapped" in page.text
     assert (
-        page.text.count("busiest link: 7,000 bytes; fewest possible for the calls: 3,500 (2.00")
+        page.text.count(
+            "busiest link: 7,000 bytes; fewest for the calls in their types: 3,500 (2.00"
+        )
         == 1
     )
     assert "all-gather-start" in page.text and "252-255" in page.text

@@ -17,6 +17,7 @@ size is that of everything: of all_gather's result, and of the others' operand.
 
 - **kept**: the compiled program has the instruction, or its fusion. What stands behind it is the
   form in which the lowering gave it to the compiler ([spec.md](spec.md#forms-that-a-tpu-keeps)).
+- **padded**: it has, but what is sent is padded to whole tiles, which are much of something small.
 - Otherwise it says what the compiler has made of it. A small one is left to the compiler, where
   that is not slower by the model of spec.md.
 - A number behind it are the bytes on the wire, as parts of the fewest possible, if they are 1.06 or
@@ -26,16 +27,19 @@ Shapes have about so many elements. "Odd" ones have an odd number of rows or ele
 "Last of two" are cut along the last of two dimensions, "middle of three" along the second of three.
 """
 
+_MORE = 1.06  # bytes, as parts of the fewest possible, that are said
+
 
 def _short(size: int) -> str:
     return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
 
 
 def _cell(probe: Probe, found: Found) -> str:
-    text = "kept" if _shapes.kept(probe.op, found.becomes) else found.becomes
-    if found.way and text == "kept":
-        text += f", {found.way}"
-    return f"{text} ({found.wire:g})" if found.wire >= 1.06 else text
+    text = found.becomes
+    if _shapes.kept(probe.op, found.becomes):
+        text = "padded" if found.wire >= _MORE else "kept"
+        text += f", {found.way}" if found.way else ""
+    return f"{text} ({found.wire:g})" if found.wire >= _MORE else text
 
 
 def page() -> str:

@@ -42,7 +42,7 @@ class Summary:
     @property
     def bytes_line(self) -> str:
         """Of the busiest link."""
-        text = f"busiest link: {self.link_bytes:,} bytes; fewest possible for the calls: "
+        text = f"busiest link: {self.link_bytes:,} bytes; fewest for the calls in their types: "
         text += f"{self.fewest_link_bytes:,}"
         if self.fewest_link_bytes:
             text += f" ({self.link_bytes / self.fewest_link_bytes:.2f} times that)"

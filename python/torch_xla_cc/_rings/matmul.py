@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch_xla_cc._ops.linear import of_one_tensor
 from torch_xla_cc._ops.operators import compiling
 from torch_xla_cc._ops.types import Groups
 from torch_xla_cc._rings import steps
-from torch_xla_cc._rings.steps import ring
+from torch_xla_cc._rings.steps import Ring, ring
 
 Gradients = tuple[torch.Tensor | None, ...]
 
@@ -102,64 +103,87 @@ def _again() -> bool:
     return torch.is_grad_enabled() and not compiling()
 
 
-class _AllGatherMatmul(torch.autograd.Function):
+class _InSteps(torch.autograd.Function):
+    """What both have in common: `others` are the ring, the dimension and the groups."""
+
     @staticmethod
-    def forward(
-        ctx: Any,  # noqa: ANN401 (torch has no name for it)
-        x: torch.Tensor,
-        weight: torch.Tensor,
-        turns: torch.Tensor,
-        *others: Any,  # noqa: ANN401 (the ring, the dimension, the groups)
-    ) -> torch.Tensor:
-        ctx.save_for_backward(x, weight, turns)
+    def save(ctx: Any, saved: tuple[torch.Tensor, ...], others: tuple[Any, ...]) -> None:  # noqa: ANN401 (torch has no name for it)
+        ctx.save_for_backward(*saved)
         ctx.others = others
-        of, dim, _ = others
-        return steps.gathered(x, weight, of, turns, dim)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Gradients:  # noqa: ANN401
-        x, weight, turns = ctx.saved_tensors
-        of, dim, groups = ctx.others
-        of_x = of_weight = None
-        if ctx.needs_input_grad[0] and _again():
-            summed = gradient @ weight.mT
-            of_x = functions.reduce_scatter(xm.REDUCE_SUM, summed, scatter_dim=dim, groups=groups)
-        elif ctx.needs_input_grad[0]:
-            around, turns = of.back(turns)
-            of_x = steps.scattered(gradient, weight.mT, around, turns, dim)
-        if ctx.needs_input_grad[1]:
-            # Compilers run this one beside the steps of the other gradient, which do not need it.
-            # In steps of its own a sum of the weight's size would go through memory in each.
-            of_weight = steps.contracted(functions.all_gather(x, dim, groups), gradient)
-        return of_x, of_weight, None, None, None, None
+    def gradients(
+        ctx: Any,  # noqa: ANN401
+        in_steps: Callable[[Ring, torch.Tensor], torch.Tensor],
+        plain: Callable[[], torch.Tensor],
+        of_weight: Callable[[], torch.Tensor],
+    ) -> Gradients:
+        """Those of x and of the weight, where they are asked for."""
+        needs_x, needs_weight, *_ = ctx.needs_input_grad
+        if not needs_x:
+            of_x = None
+        elif _again():
+            of_x = plain()
+        else:
+            of_x = in_steps(*ctx.others[0].back(ctx.saved_tensors[2]))
+        return of_x, of_weight() if needs_weight else None, None, None, None, None
 
 
-class _MatmulReduceScatter(torch.autograd.Function):
+class _AllGatherMatmul(_InSteps):
     @staticmethod
     def forward(
         ctx: Any,  # noqa: ANN401
         x: torch.Tensor,
         weight: torch.Tensor,
         turns: torch.Tensor,
-        *others: Any,  # noqa: ANN401 (the ring, the dimension, the groups)
+        *others: Any,  # noqa: ANN401
     ) -> torch.Tensor:
-        ctx.save_for_backward(x, weight, turns)
-        ctx.others = others
+        _InSteps.save(ctx, (x, weight, turns), others)
+        of, dim, _ = others
+        return steps.gathered(x, weight, of, turns, dim)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Gradients:  # noqa: ANN401
+        x, weight, _ = ctx.saved_tensors
+        _, dim, groups = ctx.others
+
+        def plain() -> torch.Tensor:
+            summed = gradient @ weight.mT
+            return functions.reduce_scatter(xm.REDUCE_SUM, summed, scatter_dim=dim, groups=groups)
+
+        # Compilers run the weight's beside the steps of the other gradient, which do not need it.
+        # In steps of its own a sum of the weight's size would go through memory in each.
+        return _InSteps.gradients(
+            ctx,
+            lambda of, turns: steps.scattered(gradient, weight.mT, of, turns, dim),
+            plain,
+            lambda: steps.contracted(functions.all_gather(x, dim, groups), gradient),
+        )
+
+
+class _MatmulReduceScatter(_InSteps):
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        turns: torch.Tensor,
+        *others: Any,  # noqa: ANN401
+    ) -> torch.Tensor:
+        _InSteps.save(ctx, (x, weight, turns), others)
         of, dim, _ = others
         return steps.scattered(x, weight, of, turns, dim)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Gradients:  # noqa: ANN401
-        x, weight, turns = ctx.saved_tensors
-        of, dim, groups = ctx.others
-        of_x = of_weight = None
-        if ctx.needs_input_grad[0] and _again():
-            of_x = functions.all_gather(gradient, dim, groups) @ weight.mT
-        elif ctx.needs_input_grad[0]:
-            around, turns = of.back(turns)
-            of_x = steps.gathered(gradient, weight.mT, around, turns, dim)
-        if ctx.needs_input_grad[1]:
-            # Gathered once more, beside the steps: what has come in those is in another order, and
-            # to put it in one costs a pass over memory, where the wire has time to spare.
-            of_weight = steps.contracted(x, functions.all_gather(gradient, dim, groups))
-        return of_x, of_weight, None, None, None, None
+        x, weight, _ = ctx.saved_tensors
+        _, dim, groups = ctx.others
+        # For the weight's it is gathered once more, beside the steps: what has come in those is in
+        # another order, and to put it in one costs a pass over memory, where the wire has time to
+        # spare.
+        return _InSteps.gradients(
+            ctx,
+            lambda of, turns: steps.gathered(gradient, weight.mT, of, turns, dim),
+            lambda: functions.all_gather(gradient, dim, groups) @ weight.mT,
+            lambda: steps.contracted(x, functions.all_gather(gradient, dim, groups)),
+        )
