@@ -28,20 +28,6 @@ std::vector<int64_t> Squeezed(const std::vector<int64_t>& dims, int64_t* dim);
 // such rows out the other way round, and to turn them takes up to 32 times their memory.
 inline bool IsNarrow(int64_t columns) { return 4 * columns < kTileLanes; }
 
-// Where blocks [members, rows, columns] are cut: along which dimension, in how many units of how
-// many rows or columns. What is left over at the end goes with the last unit.
-struct Cut {
-  int64_t dim = 1;
-  int64_t unit = 1;
-  int64_t units = 0;
-};
-
-// How many units each part has. Some may have none.
-struct Parts {
-  Cut cut;
-  std::vector<int64_t> shares;
-};
-
 // One rank's part of an array as [rows, columns] of which `rows` is a multiple: `columns` are its
 // last dimension where that fills tiles, and one tile's lanes otherwise.
 struct Block {
@@ -51,10 +37,6 @@ struct Block {
 
   Block(const std::vector<int64_t>& part, int64_t row_multiple);
   int64_t Padded() const { return rows * columns; }
-  // How many units it may be cut into: rows of tiles, or columns of them.
-  std::vector<Cut> Cuts() const {
-    return {{1, kTileRows, rows / kTileRows}, {2, kTileLanes, columns / kTileLanes}};
-  }
   // The part is so many whole rows.
   bool IsOfRows() const { return elements % columns == 0; }
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <set>
 
 namespace xla_cc {
@@ -52,18 +51,6 @@ struct Box {
     for (const Coordinates& side : sides) places *= side.size();
     return places == members.size();
   }
-  std::vector<int64_t> Places() const {
-    std::vector<int64_t> places;
-    for (const Coordinates& member : members) {
-      int64_t place = 0;
-      for (size_t axis = sides.size(); axis-- > 0;) {
-        place =
-            place * static_cast<int64_t>(sides[axis].size()) + IndexIn(sides[axis], member[axis]);
-      }
-      places.push_back(place);
-    }
-    return places;
-  }
 };
 
 // Whether the members stand all around an axis that wraps, in equal steps.
@@ -97,94 +84,63 @@ int64_t HopsOf(const Axis& axis, const Coordinates& group) {
   return GoesAround(axis, group) ? axis.size / 2 : group.back() - group.front();
 }
 
-// The ranks of each group that are on one line along an axis, by their coordinates there.
-using Line = std::map<int64_t, int64_t>;
-// By the other coordinates of a line of chips: one Line for each group that has ranks there.
-using Lines = std::map<Coordinates, std::map<size_t, Line>>;
+// By the other coordinates of a line of chips: of each group with ranks there, where they sit on
+// it.
+using Lines = std::map<Coordinates, std::map<size_t, Coordinates>>;
 
-Stage StageOf(size_t number, const Axis& axis, int64_t size, const Lines& lines) {
-  Stage stage;
-  stage.axis = static_cast<int64_t>(number);
-  stage.size = size;
-  std::vector<std::vector<int64_t>> list;
-  for (const auto& [_, of_groups] : lines) {
+Line LineOf(const Axis& axis, int64_t size, Lines lines) {
+  Line line;
+  line.size = size;
+  for (auto& [_, of_groups] : lines) {
     std::vector<Coordinates> along;
-    for (const auto& [group, line] : of_groups) {
-      list.emplace_back();
-      along.emplace_back();
-      for (const auto& [coordinate, rank] : line) {
-        list.back().push_back(rank);
-        along.back().push_back(coordinate);
-      }
-      stage.hops = std::max(stage.hops, HopsOf(axis, along.back()));
+    for (auto& [_, group] : of_groups) {
+      std::sort(group.begin(), group.end());
+      along.push_back(group);
+      line.hops = std::max(line.hops, HopsOf(axis, group));
     }
-    stage.load = std::max(stage.load, LoadOf(axis, along));
+    line.load = std::max(line.load, LoadOf(axis, along));
   }
-  stage.groups = Groups(std::move(list));
-  return stage;
+  return line;
 }
 
-}  // namespace
-
-bool Boxes::InOrder() const {
-  for (const std::vector<int64_t>& row : places) {
-    for (size_t i = 0; i < row.size(); ++i) {
-      if (row[i] != static_cast<int64_t>(i)) return false;
-    }
-  }
-  return true;
-}
-
-int64_t Boxes::Members() const {
-  int64_t members = 1;
-  for (const Stage& stage : stages) members *= stage.size;
-  return members;
-}
-
-double Boxes::Load(const std::vector<int64_t>& shares, bool scatters) const {
-  const size_t count = stages.size();
+// Of an all_gather in parts of such shares, of which the first begins with the first axis. A
+// reduce_scatter goes the same way back.
+double LoadOfParts(const std::vector<Line>& lines, const std::vector<double>& shares) {
+  const size_t count = lines.size();
   std::vector<double> loads(count);
-  const auto units = static_cast<double>(std::accumulate(shares.begin(), shares.end(), int64_t{0}));
   for (size_t part = 0; part < shares.size(); ++part) {
-    double block = static_cast<double>(shares[part]) / units;
+    double block = shares[part];
     for (size_t i = 0; i < count; ++i) {
-      // An all_gather has more to give at each stage, a reduce_scatter had more at each before.
-      const size_t stage = (part + (scatters ? count - 1 - i : i)) % count;
-      loads[stage] += stages[stage].load * block;
-      block *= static_cast<double>(stages[stage].size);
+      const size_t line = (part + i) % count;
+      loads[line] += lines[line].load * block;
+      block *= static_cast<double>(lines[line].size);
     }
   }
   return *std::max_element(loads.begin(), loads.end());
 }
 
-int64_t Boxes::Hops() const {
-  int64_t hops = 0;
-  for (const Stage& stage : stages) hops += stage.hops;
-  return hops;
-}
+}  // namespace
 
-std::vector<int64_t> Boxes::Shares(int64_t units, bool in_parts, bool scatters) const {
-  if (!in_parts || stages.size() == 1) return {units};
-  // By trying all: there are two or three axes. Finer than this makes no difference.
-  constexpr int64_t kMost = 96;
-  const int64_t all = std::min(units, kMost);
-  std::vector<int64_t> best;
-  for (int64_t a = 0; a <= all; ++a) {
-    for (int64_t b = stages.size() == 2 ? all - a : 0; b <= all - a; ++b) {
-      std::vector<int64_t> shares = {a, b};
-      if (stages.size() == 3) shares.push_back(all - a - b);
-      if (best.empty() || Load(shares, scatters) < Load(best, scatters)) best = shares;
+double Boxes::Load() const {
+  if (lines.size() < 2) return lines.empty() ? 0 : lines[0].load;
+  // By trying all: there are two or three axes.
+  constexpr int kSteps = 24;
+  double least = LoadOfParts(lines, {1});
+  for (int a = 0; a <= kSteps; ++a) {
+    for (int b = lines.size() == 2 ? kSteps - a : 0; b <= kSteps - a; ++b) {
+      const auto share = [](int steps) { return static_cast<double>(steps) / kSteps; };
+      std::vector<double> shares = {share(a), share(b)};
+      if (lines.size() > 2) shares.push_back(share(kSteps - a - b));
+      least = std::min(least, LoadOfParts(lines, shares));
     }
   }
-  int64_t sum = 0;
-  int64_t begin = 0;
-  for (int64_t& share : best) {
-    sum += share;
-    const int64_t end = units * sum / all;
-    share = end - begin;
-    begin = end;
-  }
-  return best;
+  return least;
+}
+
+int64_t Boxes::Hops() const {
+  int64_t hops = 0;
+  for (const Line& line : lines) hops += line.hops;
+  return hops;
 }
 
 std::optional<Boxes> BoxesOf(const Groups& groups, const Topology& topology, int64_t world_size) {
@@ -192,31 +148,48 @@ std::optional<Boxes> BoxesOf(const Groups& groups, const Topology& topology, int
       !groups.Covers(world_size)) {
     return std::nullopt;
   }
-  Boxes boxes;
   std::vector<Lines> lines(topology.axes.size());
   Coordinates sizes;
   const std::vector<std::vector<int64_t>> list = groups.Expanded(world_size);
   for (size_t number = 0; number < list.size(); ++number) {
-    const std::vector<int64_t>& group = list[number];
-    const Box box(group, topology);
+    const Box box(list[number], topology);
     if (!box.IsFull() || (number > 0 && box.Sizes() != sizes)) return std::nullopt;
     sizes = box.Sizes();
-    boxes.places.push_back(box.Places());
-    for (size_t i = 0; i < group.size(); ++i) {
+    for (const Coordinates& member : box.members) {
       for (size_t axis = 0; axis < lines.size(); ++axis) {
-        Coordinates others = box.members[i];
+        Coordinates others = member;
         others.erase(others.begin() + static_cast<int64_t>(axis));
-        lines[axis][others][number][box.members[i][axis]] = group[i];
+        lines[axis][others][number].push_back(member[axis]);
       }
     }
   }
+  Boxes boxes;
   for (size_t axis = 0; axis < lines.size(); ++axis) {
     if (sizes[axis] == 1) continue;
-    Stage stage = StageOf(axis, topology.axes[axis], sizes[axis], lines[axis]);
-    if (!stage.groups.Resolve("stage", world_size).ok()) return std::nullopt;
-    boxes.stages.push_back(std::move(stage));
+    boxes.lines.push_back(LineOf(topology.axes[axis], sizes[axis], std::move(lines[axis])));
   }
   return boxes;
+}
+
+std::optional<Neighbours> NeighboursOf(const Groups& world, const Topology& topology,
+                                       int64_t world_size) {
+  if (world_size % 2 != 0 || world_size < 4) return std::nullopt;
+  const std::vector<int64_t> ranks = world.Expanded(world_size)[0];
+  std::vector<std::vector<int64_t>> pairs;
+  std::vector<std::vector<int64_t>> others(2);
+  for (size_t i = 0; i + 1 < ranks.size(); i += 2) {
+    pairs.push_back({ranks[i], ranks[i + 1]});
+    others[0].push_back(ranks[i]);
+    others[1].push_back(ranks[i + 1]);
+  }
+  Neighbours neighbours{Groups(std::move(pairs)), Groups(std::move(others))};
+  for (Groups* groups : {&neighbours.pairs, &neighbours.others}) {
+    if (!groups->Resolve("neighbours", world_size).ok() ||
+        !AreEvenBoxes(*groups, topology, world_size)) {
+      return std::nullopt;
+    }
+  }
+  return neighbours;
 }
 
 bool AreEvenBoxes(const Groups& groups, const Topology& topology, int64_t world_size) {

@@ -11,7 +11,6 @@
 #include "lowering/rules/blocks.h"
 #include "lowering/rules/filled_up.h"
 #include "lowering/rules/kept_route.h"
-#include "lowering/rules/stages.h"
 
 namespace xla_cc {
 
@@ -22,45 +21,44 @@ using hlo::Values;
 
 namespace {
 
-// The ways of one op: what goes into instructions for x, and the result from what comes out.
-struct Ways {
-  std::function<Value(const Value& x, const Route& route)> in_stages;
-  // Otherwise in one instruction with others that go along the same dimension.
-  struct Form {
-    std::string name;
-    int64_t dim;
-    Value operand;
-    std::function<Value(const Value& y)> result;
-  };
-  std::function<Form(const Value& x, const Instruction& instruction)> in_shape;
-  std::function<Values(const Values& xs, int64_t dim)> run;
+// What goes into an instruction for an operand, and the result from what comes out.
+struct Form {
+  std::string name;
+  int64_t dim;
+  Value operand;
+  std::function<Value(const Value& y)> result;
 };
 
+// The ways of one op.
+struct Ways {
+  std::function<Form(const Value& x, const Instruction& instruction, bool in_stages)> in_shape;
+  std::function<Values(const Values& xs, int64_t dim)> run;
+  std::function<Values(const Values& xs, int64_t dim, const Neighbours& stages)> run_in_stages;
+};
+
+// Those that go the same way along the same dimension go in one instruction.
 Values Each(Emitter& e, Op op, const Values& xs, int64_t dim, const Groups& groups,
             const Ways& ways) {
   const int64_t members = groups.Size(e.world_size());
   Values results(xs.size());
-  std::map<int64_t, std::vector<std::pair<size_t, Ways::Form>>> along;  // by dimension
+  Routes routes(e.target(), groups);
+  std::map<std::pair<bool, int64_t>, std::vector<std::pair<size_t, Form>>> together;
   for (size_t i = 0; i < xs.size(); ++i) {
     const Instruction instruction{op,  e.target(), xs[i].shape,
                                   dim, members,    members == e.world_size()};
-    const Route route = RouteOf(instruction, groups);
-    if (route.way == Route::kInStages) {
-      e.NoteWay(Name(op) + " in stages along the axes");
-      results[i] = ways.in_stages(xs[i], route);
-      continue;
-    }
-    Ways::Form form{"", dim, xs[i], [](const Value& y) { return y; }};
-    if (route.way == Route::kInBlocks) {
-      form = ways.in_shape(xs[i], instruction);
-      e.NoteWay(Name(op) + form.name);
-    }
-    along[form.dim].emplace_back(i, form);
+    const auto [reshaped, in_stages] = routes.Of(instruction);
+    Form form{"", dim, xs[i], [](const Value& y) { return y; }};
+    if (reshaped) form = ways.in_shape(xs[i], instruction, in_stages);
+    const std::string name = (in_stages ? " in two stages" : "") + form.name;
+    if (!name.empty()) e.NoteWay(Name(op) + name);
+    together[{in_stages, form.dim}].emplace_back(i, form);
   }
-  for (const auto& [of, forms] : along) {
+  for (const auto& [way, forms] : together) {
+    const auto [in_stages, along] = way;
     Values operands;
     for (const auto& [_, form] : forms) operands.push_back(form.operand);
-    const Values ys = ways.run(operands, of);
+    const Values ys = in_stages ? ways.run_in_stages(operands, along, routes.stages())
+                                : ways.run(operands, along);
     for (size_t k = 0; k < ys.size(); ++k) results[forms[k].first] = forms[k].second.result(ys[k]);
   }
   return results;
@@ -133,33 +131,19 @@ Blocks BlocksOf(Emitter& e, const Value& x, const Instruction& instruction, cons
 
 }  // namespace
 
+// In the order of ranks: the two of a pair are neighbours in it.
 Values AllGatherKept(Emitter& e, const Values& xs, int64_t dim, const Groups& groups) {
-  Computation& c = e.c();
-  constexpr int64_t kAnyRows = 1;  // an all-gather of two dimensions is kept whatever they are
   Ways ways;
-  ways.in_stages = [&](const Value& x, const Route& route) {
-    const auto gathered = [&](const Value& block) {
-      return GatherInStages(e, block, groups, *route.boxes, route.parts);
-    };
-    if (x.shape.rank() == 1 || !IsNarrow(x.shape.dims.back())) {
-      const Value y = gathered(ToBlocks(c, x, 0, 1, kAnyRows));
-      return Joined(c, FromBlocks(c, y, x.shape, kAnyRows), x.shape, dim);
-    }
-    const int64_t rows = x.shape.dims[0];
-    const int64_t columns = x.shape.dims[1];
-    const int64_t whole = RoundUp(rows, kTileLanes);
-    const Value folded = Folded(c, c.Pad(x, 0, whole - rows));
-    const Value y = gathered(c.Reshape(folded, {1, whole * columns / kTileLanes, kTileLanes}));
-    const Value parts = c.Reshape(Unfolded(c, y, columns), {y.shape.dims[0], whole, columns});
-    return Joined(c, c.Slice(parts, 1, 0, rows), x.shape, dim);
-  };
-  ways.in_shape = [&](const Value& x, const Instruction&) {
-    const Value row = c.Reshape(x, {1, x.shape.Elements()});
-    return Ways::Form{" in blocks", 0, row,
-                      [&, x](const Value& y) { return Joined(c, y, x.shape, dim); }};
+  ways.in_shape = [&](const Value& x, const Instruction&, bool) {
+    const Value row = e.c().Reshape(x, {1, x.shape.Elements()});
+    return Form{" in blocks", 0, row,
+                [&, x](const Value& y) { return Joined(e.c(), y, x.shape, dim); }};
   };
   ways.run = [&](const Values& operands, int64_t along) {
     return e.AllGather(operands, along, groups);
+  };
+  ways.run_in_stages = [&](const Values& operands, int64_t along, const Neighbours& stages) {
+    return e.AllGather(e.AllGather(operands, along, stages.pairs), along, stages.others);
   };
   return Each(e, Op::kAllGather, xs, dim, groups, ways);
 }
@@ -167,24 +151,23 @@ Values AllGatherKept(Emitter& e, const Values& xs, int64_t dim, const Groups& gr
 Values ReduceScatterKept(Emitter& e, const Values& xs, ReduceKind kind, int64_t dim,
                          const Groups& groups) {
   Ways ways;
-  ways.in_stages = [&](const Value& x, const Route& route) {
-    const int64_t members = groups.Size(e.world_size());
-    const Instruction instruction{Op::kReduceScatter, e.target(), x.shape, dim, members, true};
-    const Blocks blocks = BlocksOf(e, x, instruction, groups);
-    return blocks.own(ScatterInStages(e, blocks.blocks, kind, groups, *route.boxes, route.parts));
-  };
-  ways.in_shape = [&](const Value& x, const Instruction& instruction) {
-    if (const auto sizes = InPlace(instruction)) {
+  ways.in_shape = [&](const Value& x, const Instruction& instruction, bool in_stages) {
+    const auto sizes = in_stages ? std::nullopt : InPlace(instruction);
+    if (sizes) {
       const Value filled = FillUp(e.c(), x, dim, instruction.members, *sizes);
-      return Ways::Form{" filled up", dim, filled, [&, sizes = *sizes](const Value& y) {
-                          return OwnPart(e, y, dim, groups, sizes);
-                        }};
+      return Form{" filled up", dim, filled, [&, sizes = *sizes](const Value& y) {
+                    return OwnPart(e, y, dim, groups, sizes);
+                  }};
     }
     const Blocks blocks = BlocksOf(e, x, instruction, groups);
-    return Ways::Form{" in blocks", 0, blocks.blocks, blocks.own};
+    return Form{" in blocks", 0, blocks.blocks, blocks.own};
   };
   ways.run = [&](const Values& operands, int64_t along) {
     return e.ReduceScatter(operands, kind, along, groups);
+  };
+  ways.run_in_stages = [&](const Values& operands, int64_t along, const Neighbours& stages) {
+    const Values halves = e.ReduceScatter(operands, kind, along, stages.others);
+    return e.ReduceScatter(halves, kind, along, stages.pairs);
   };
   return Each(e, Op::kReduceScatter, xs, dim, groups, ways);
 }

@@ -1,70 +1,18 @@
 #include "lowering/rules/kept_route.h"
 
-#include <algorithm>
 #include <numeric>
-#include <utility>
 
+#include "lowering/model/tiles.h"
 #include "lowering/rules/filled_up.h"
 
 namespace xla_cc {
+
+using hlo::Shape;
+
 namespace {
 
 constexpr double kHopUs = 1;    // from chip to chip, as vendors and users of pods measure it
 constexpr double kStartUs = 2;  // of an instruction of its own
-
-// What a rank's block is cut into, as [rows, columns].
-Block BlockOf(const Instruction& instruction) {
-  std::vector<int64_t> part = instruction.operand.dims;
-  const bool scatters = instruction.op == Op::kReduceScatter;
-  if (scatters) part[instruction.dim] /= instruction.members;
-  return Block(part, scatters ? kTileRows : 1);
-}
-
-// Microseconds. Where nothing is known of where ranks sit, they are a line.
-class Model {
- public:
-  Model(const Instruction& instruction, const std::optional<Boxes>& boxes)
-      : boxes_(boxes),
-        scatters_(instruction.op == Op::kReduceScatter),
-        others_(static_cast<double>(instruction.members - 1)),
-        hops_(boxes ? static_cast<double>(boxes->Hops()) : others_) {
-    const Links* links = LinksOf(instruction.target.device);
-    if (links == nullptr) links = LinksOf("tpu:v5e");
-    const int64_t block = scatters_ ? instruction.ResultBytes() : instruction.operand.Bytes();
-    const int64_t all = scatters_ ? instruction.operand.Bytes() : instruction.ResultBytes();
-    block_us_ = static_cast<double>(block) / links->link_bytes_per_us;
-    pass_us_ = 2 * static_cast<double>(all) / links->hbm_bytes_per_us;  // read, and written
-    const Block padded = BlockOf(instruction);
-    padded_ = static_cast<double>(padded.Padded()) / static_cast<double>(padded.elements);
-    constexpr int64_t kFine = 96;
-    if (boxes) best_ = boxes->Shares(kFine, /*in_parts=*/true, scatters_);
-  }
-
-  double OfOne() const { return kStartUs + hops_ * kHopUs + OnLinks(best_); }
-  // All is reduced and all is gathered.
-  double OfAllReduce() const { return kStartUs + 2 * (hops_ * kHopUs + OnLinks(best_)); }
-  // Parts go at once. Each is cut out, in whole tiles, and put into its place in the result.
-  double OfStages(const std::vector<int64_t>& shares) const {
-    const auto parts = static_cast<double>(shares.size()) -
-                       static_cast<double>(std::count(shares.begin(), shares.end(), int64_t{0}));
-    const auto stages = static_cast<double>(boxes_->stages.size());
-    return (stages + parts) * kStartUs + hops_ * kHopUs + padded_ * (OnLinks(shares) + pass_us_);
-  }
-
- private:
-  double OnLinks(const std::vector<int64_t>& shares) const {
-    return block_us_ * (boxes_ ? boxes_->Load(shares, scatters_) : others_);
-  }
-
-  const std::optional<Boxes>& boxes_;
-  const bool scatters_;
-  const double others_;
-  const double hops_;
-  double block_us_;
-  double pass_us_;
-  double padded_;
-  std::vector<int64_t> best_;
-};
 
 // Narrow rows go only as those of a matrix whose parts lie one behind the other: folded.
 bool CanMove(const Instruction& instruction) {
@@ -80,37 +28,86 @@ bool CanMove(const Instruction& instruction) {
   return FilledUp{rows, RoundUp(rows, unit)}.Pays(scatters ? instruction.members : 1);
 }
 
+// Both stages of one operand.
+bool AreKeptInShape(Instruction instruction) {
+  const bool scatters = instruction.op == Op::kReduceScatter;
+  const int64_t all = instruction.members;
+  instruction.of_world = false;
+  for (const int64_t members : {scatters ? all / 2 : 2, scatters ? 2 : all / 2}) {
+    instruction.members = members;
+    if (!IsKeptInShape(instruction)) return false;
+    int64_t& size = instruction.operand.dims[instruction.dim];
+    size = scatters ? size / members : size * members;
+  }
+  return true;
+}
+
 }  // namespace
 
-Route RouteOf(const Instruction& instruction, const Groups& groups) {
+// Microseconds.
+class Routes::Model {
+ public:
+  explicit Model(const Instruction& instruction) {
+    const Links* links = LinksOf(instruction.target.device);
+    if (links == nullptr) links = LinksOf("tpu:v5e");
+    const bool scatters = instruction.op == Op::kReduceScatter;
+    const Shape& operand = instruction.operand;
+    const int64_t block = scatters ? instruction.ResultBytes() : operand.Bytes();
+    block_us_ = static_cast<double>(block) / links->link_bytes_per_us;
+    if (!scatters) return;
+    std::vector<int64_t> part = operand.dims;
+    part[instruction.dim] /= instruction.members;
+    const Block tiles(part, kTileRows);
+    padded_ = static_cast<double>(tiles.Padded()) / static_cast<double>(tiles.elements);
+    const bool moves = instruction.dim != 0 || tiles.Padded() != tiles.elements;
+    if (moves) pass_us_ = 2 * static_cast<double>(operand.Bytes()) / links->hbm_bytes_per_us;
+  }
+
+  double Of(const Way& way) const { return kStartUs + way.hops * kHopUs + way.blocks * block_us_; }
+  // All is reduced and all is gathered.
+  double OfAllReduce(const Way& way) const { return Of({2 * way.hops, 2 * way.blocks}); }
+  // Moved into blocks of whole tiles, it is padded, and read and written once more.
+  double Reshaped(double time) const { return padded_ * (time + pass_us_); }
+
+ private:
+  double block_us_;
+  double padded_ = 1;
+  double pass_us_ = 0;
+};
+
+// Where nothing is known of where ranks sit, they are a line.
+Routes::Way Routes::WayOf(const Groups& groups, int64_t members) const {
+  const auto boxes = BoxesOf(groups, target_.topology, target_.world_size);
+  const auto others = static_cast<double>(members - 1);
+  if (!boxes) return {others, others};
+  return {static_cast<double>(boxes->Hops()), boxes->Load()};
+}
+
+void Routes::Look(int64_t members) {
+  if (looked_) return;
+  looked_ = true;
+  all_ = WayOf(groups_, members);
+  if (members != target_.world_size) return;
+  stages_ = NeighboursOf(groups_, target_.topology, target_.world_size);
+  if (!stages_) return;
+  pairs_ = WayOf(stages_->pairs, 2);
+  others_ = WayOf(stages_->others, members / 2);
+  others_.blocks *= 2;  // of both of a pair
+}
+
+Route Routes::Of(const Instruction& instruction) {
+  if (instruction.members == 1 || !IsEverKept(instruction)) return {};
   Route route;
-  if (instruction.members == 1 || !IsEverKept(instruction) || !CanMove(instruction)) return route;
-  const bool in_groups = IsKeptInGroups(instruction);
-  if (in_groups && IsKeptInShape(instruction)) return route;
-  const Target& target = instruction.target;
-  std::optional<Boxes> boxes = BoxesOf(groups, target.topology, target.world_size);
-  const Model model(instruction, boxes);
-  double least = model.OfAllReduce();
-  if (in_groups) {
-    if (model.OfOne() < least) route.way = Route::kInBlocks;
-    return route;
-  }
-  if (!boxes) return route;
-  for (const Cut& cut : BlockOf(instruction).Cuts()) {
-    for (const bool in_parts : {true, false}) {
-      if (in_parts && cut.units < 2) continue;
-      const bool scatters = instruction.op == Op::kReduceScatter;
-      const std::vector<int64_t> shares =
-          boxes->Shares(std::max<int64_t>(cut.units, 1), in_parts, scatters);
-      const double time = model.OfStages(shares);
-      if (time >= least) continue;
-      least = time;
-      route.way = Route::kInStages;
-      route.parts = {cut, shares};
-    }
-  }
-  if (route.way == Route::kInStages) route.boxes = std::move(boxes);
-  return route;
+  route.in_stages = !IsKeptInGroups(instruction);
+  route.reshaped = route.in_stages ? !AreKeptInShape(instruction) : !IsKeptInShape(instruction);
+  if (!route.in_stages && !route.reshaped) return {};
+  if (route.reshaped && !CanMove(instruction)) return {};
+  Look(instruction.members);
+  if (route.in_stages && !stages_) return {};
+  const Model model(instruction);
+  double time = route.in_stages ? model.Of(pairs_) + model.Of(others_) : model.Of(all_);
+  if (route.reshaped) time = model.Reshaped(time);
+  return time < model.OfAllReduce(all_) ? route : Route();
 }
 
 }  // namespace xla_cc

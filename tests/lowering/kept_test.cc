@@ -83,15 +83,21 @@ TEST(Kept, AsTheyAre) {
   EXPECT_EQ(Of(Gather(), "gpu:h100x8", {ElementType::kF32, {262464}}).ways, Ways());
 }
 
-TEST(Kept, TheWorldOfATorusGoesInStages) {
+TEST(Kept, TheWorldOfATorusGoesInTwoStages) {
   const Lowered mesh = Of(Scatter(), "tpu:v5e:8x8", {ElementType::kF32, {64 * 2048, 128}});
-  EXPECT_EQ(mesh.ways, Ways({"reduce_scatter in stages along the axes"}));
-  EXPECT_EQ(mesh.opcodes, Opcodes(4, "reduce-scatter"));
-  // A part with each axis: the fewest bytes on the wire, as with one instruction.
+  EXPECT_EQ(mesh.ways, Ways({"reduce_scatter in two stages in blocks"}));
+  EXPECT_EQ(mesh.opcodes, Opcodes(2, "reduce-scatter"));
+  // The fewest bytes on the wire, as with one instruction, and nothing is moved.
   EXPECT_EQ(mesh.cost.wire_bytes, int64_t{63} * 2048 * 128 * 4);
   const Lowered cube = Of(Gather(), "tpu:v5p:4x4x4", {ElementType::kBF16, {2048, 128}});
-  EXPECT_EQ(cube.opcodes, Opcodes(9, "all-gather"));
+  EXPECT_EQ(cube.ways, Ways({"all_gather in two stages"}));
+  EXPECT_EQ(cube.opcodes, Opcodes(2, "all-gather"));
   EXPECT_EQ(cube.cost.wire_bytes, int64_t{63} * 2048 * 128 * 2);
+  for (const Lowered& lowered : {mesh, cube}) {
+    for (const char* opcode : {" transpose(", " pad(", " concatenate(", " slice("}) {
+      EXPECT_EQ(lowered.text.find(opcode), std::string::npos) << lowered.text;
+    }
+  }
   // A row is a group like any other.
   ReduceScatter row = Scatter();
   std::vector<std::vector<int64_t>> rows(8);
@@ -101,14 +107,27 @@ TEST(Kept, TheWorldOfATorusGoesInStages) {
             Opcodes({"reduce-scatter"}));
 }
 
-// What is sent does not depend on where ranks sit, only the way does.
+// Several go in two instructions, as far as they go along one dimension.
+TEST(Kept, ListsGoTogether) {
+  const auto lowered =
+      Lower(Gather(), {{ElementType::kBF16, {64, 128}}, {ElementType::kBF16, {8, 8, 128}}},
+            ParseTarget("tpu:v5e:8x8", 0).value());
+  ASSERT_TRUE(lowered.ok());
+  EXPECT_EQ(lowered.value().opcodes, Opcodes(2, "all-gather"));
+}
+
+// What comes out does not depend on where ranks sit, only the way does.
 TEST(Kept, OfRanksThatSitElsewhere) {
   Target target = ParseTarget("tpu:v5e:4x4", 0).value();
-  for (int64_t rank = 0; rank < 16; ++rank) target.topology.chips.push_back(rank * 5 % 16);
-  const auto lowered = Lower(Scatter(), {{ElementType::kF32, {16 * 2048, 128}}}, target);
-  ASSERT_TRUE(lowered.ok());
-  EXPECT_EQ(lowered.value().opcodes, Opcodes(4, "reduce-scatter"));
-  EXPECT_EQ(lowered.value().cost.wire_bytes, int64_t{15} * 2048 * 128 * 4);
+  const Shape operand{ElementType::kF32, {16 * 2048, 128}};
+  target.topology.chips = {0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15};  // hosts of four
+  const auto hosts = Lower(Scatter(), {operand}, target);
+  ASSERT_TRUE(hosts.ok());
+  EXPECT_EQ(hosts.value().opcodes, Opcodes(2, "reduce-scatter"));
+  for (int64_t rank = 0; rank < 16; ++rank) target.topology.chips[rank] = rank * 5 % 16;
+  const auto scattered = Lower(Scatter(), {operand}, target);
+  ASSERT_TRUE(scattered.ok());
+  EXPECT_EQ(scattered.value().opcodes, Opcodes({"reduce-scatter"}));
 }
 
 }  // namespace

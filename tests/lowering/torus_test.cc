@@ -1,9 +1,6 @@
 // Groups as boxes of chips, and what their links carry.
 #include "lowering/model/torus.h"
 
-#include <algorithm>
-#include <numeric>
-
 #include "tests/lowering/testing.h"
 
 namespace xla_cc {
@@ -31,11 +28,9 @@ TEST(Topology, IsThatOfTheName) {
 TEST(Boxes, OfTheWorld) {
   const auto boxes = BoxesOf(Groups(), Mesh({{2, false}, {3, false}}), 6);
   ASSERT_TRUE(boxes);
-  EXPECT_TRUE(boxes->InOrder());
-  EXPECT_EQ(boxes->Members(), 6);
-  ASSERT_EQ(boxes->stages.size(), 2u);
-  EXPECT_EQ(boxes->stages[0].groups.list(), Lists({{0, 1}, {2, 3}, {4, 5}}));
-  EXPECT_EQ(boxes->stages[1].groups.list(), Lists({{0, 2, 4}, {1, 3, 5}}));
+  ASSERT_EQ(boxes->lines.size(), 2u);
+  EXPECT_EQ(boxes->lines[0].size, 2);
+  EXPECT_EQ(boxes->lines[1].size, 3);
   EXPECT_EQ(boxes->Hops(), 3);
 }
 
@@ -43,9 +38,8 @@ TEST(Boxes, OfRanksThatSitElsewhere) {
   // Rank 0 is in the middle of a line of three.
   const auto boxes = BoxesOf(Groups(), Mesh({{3, false}}, {1, 2, 0}), 3);
   ASSERT_TRUE(boxes);
-  EXPECT_FALSE(boxes->InOrder());
-  EXPECT_EQ(boxes->places, Lists({{1, 2, 0}}));
-  EXPECT_EQ(boxes->stages[0].groups.list(), Lists({{2, 0, 1}}));
+  EXPECT_DOUBLE_EQ(boxes->lines[0].load, 2);
+  EXPECT_EQ(boxes->Hops(), 2);
 }
 
 TEST(Boxes, OfParts) {
@@ -54,15 +48,15 @@ TEST(Boxes, OfParts) {
   const auto rows =
       BoxesOf(Groups({{0, 1, 2, 3, 4, 5, 6, 7}, {8, 9, 10, 11, 12, 13, 14, 15}}), mesh, 16);
   ASSERT_TRUE(rows);
-  EXPECT_EQ(rows->stages[1].size, 2);
-  EXPECT_DOUBLE_EQ(rows->stages[1].load, 1);
+  EXPECT_EQ(rows->lines[1].size, 2);
+  EXPECT_DOUBLE_EQ(rows->lines[1].load, 1);
   Lists list;
   for (int64_t rank = 0; rank < 8; ++rank) list.push_back({rank, rank + 8});
   const auto strided = BoxesOf(Groups(list), mesh, 16);
   ASSERT_TRUE(strided);
-  ASSERT_EQ(strided->stages.size(), 1u);
-  EXPECT_DOUBLE_EQ(strided->stages[0].load, 2);  // two groups share the links of a column
-  EXPECT_EQ(strided->stages[0].hops, 2);
+  ASSERT_EQ(strided->lines.size(), 1u);
+  EXPECT_DOUBLE_EQ(strided->lines[0].load, 2);  // two groups share the links of a column
+  EXPECT_EQ(strided->lines[0].hops, 2);
 }
 
 TEST(Boxes, NoneForOthers) {
@@ -90,32 +84,41 @@ TEST(Boxes, AreEvenIfStepsAreTheSame) {
 
 // On a line one end gives to all others; around a ring half comes from either side.
 TEST(Load, OfOneAxis) {
-  EXPECT_DOUBLE_EQ(BoxesOf(Groups(), Mesh({{8, false}}), 8)->stages[0].load, 7);
-  EXPECT_DOUBLE_EQ(BoxesOf(Groups(), Mesh({{8, true}}), 8)->stages[0].load, 3.5);
+  EXPECT_DOUBLE_EQ(BoxesOf(Groups(), Mesh({{8, false}}), 8)->lines[0].load, 7);
+  EXPECT_DOUBLE_EQ(BoxesOf(Groups(), Mesh({{8, true}}), 8)->lines[0].load, 3.5);
 }
 
-TEST(Load, OfPartsIsTheLeastThereIs) {
-  const auto square = BoxesOf(Groups(), Mesh({{8, false}, {8, false}}), 64);
-  const auto oblong = BoxesOf(Groups(), Mesh({{4, false}, {8, false}}), 32);
-  const auto cube = BoxesOf(Groups(), Mesh({{4, true}, {4, true}, {4, true}}), 64);
-  for (const bool scatters : {false, true}) {
-    // A corner has a link for each axis, and takes what 63 others give by these.
-    EXPECT_DOUBLE_EQ(square->Load(square->Shares(96, true, scatters), scatters), 63.0 / 2);
-    EXPECT_NEAR(oblong->Load(oblong->Shares(96, true, scatters), scatters), 31.0 / 2,
-                31.0 / 2 / 50);
-    EXPECT_NEAR(cube->Load(cube->Shares(96, true, scatters), scatters), 63.0 / 6, 63.0 / 6 / 50);
-    EXPECT_DOUBLE_EQ(square->Load(square->Shares(96, false, scatters), scatters), 56);
-  }
+TEST(Load, IsTheLeastThereIs) {
+  const auto of = [](std::vector<Axis> axes, int64_t world) {
+    return BoxesOf(Groups(), Mesh(std::move(axes)), world)->Load();
+  };
+  // A corner has a link for each axis, and takes what 63 others give by these.
+  EXPECT_DOUBLE_EQ(of({{8, false}, {8, false}}, 64), 63.0 / 2);
+  EXPECT_NEAR(of({{4, false}, {8, false}}, 32), 31.0 / 2, 31.0 / 2 / 20);
+  EXPECT_NEAR(of({{4, true}, {4, true}, {4, true}}, 64), 63.0 / 6, 63.0 / 6 / 20);
 }
 
-TEST(Shares, AreWholeUnits) {
-  const auto cube = BoxesOf(Groups(), Mesh({{4, true}, {4, true}, {4, true}}), 64);
-  EXPECT_EQ(cube->Shares(1, true, false).size(), 3);
-  for (const int64_t units : {1, 2, 3, 5, 16, 97, 1000}) {
-    const std::vector<int64_t> shares = cube->Shares(units, true, true);
-    EXPECT_EQ(std::accumulate(shares.begin(), shares.end(), int64_t{0}), units);
-    EXPECT_LE(*std::max_element(shares.begin(), shares.end()), units / 3 + 1 + units / 32) << units;
-  }
+TEST(Neighbours, OfTheWorld) {
+  const auto found = NeighboursOf(Groups(), Mesh({{4, false}, {2, false}}), 8);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->pairs.list(), Lists({{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
+  EXPECT_EQ(found->others.list(), Lists({{0, 2, 4, 6}, {1, 3, 5, 7}}));
+  // In the order of the group.
+  const auto turned =
+      NeighboursOf(Groups({{7, 6, 5, 4, 3, 2, 1, 0}}), Mesh({{4, false}, {2, false}}), 8);
+  ASSERT_TRUE(turned);
+  EXPECT_EQ(turned->others.list(), Lists({{6, 4, 2, 0}, {7, 5, 3, 1}}));
+  // A host has four chips of two rows.
+  EXPECT_TRUE(NeighboursOf(Groups(), Mesh({{4, false}, {2, false}}, {0, 1, 4, 5, 2, 3, 6, 7}), 8));
+}
+
+TEST(Neighbours, NoneIfTheyDoNotSitSideBySide) {
+  const Topology mesh = Mesh({{4, false}, {2, false}});
+  EXPECT_FALSE(NeighboursOf(Groups({{0, 5, 2, 3, 4, 1, 6, 7}}), mesh, 8));
+  EXPECT_FALSE(NeighboursOf(Groups(), Mesh({{4, false}, {2, false}}, {0, 5, 2, 3, 4, 1, 6, 7}), 8));
+  EXPECT_FALSE(NeighboursOf(Groups(), Mesh({{3, false}, {3, false}}), 9));
+  EXPECT_FALSE(NeighboursOf(Groups(), Mesh({{2, false}}), 2));
+  EXPECT_FALSE(NeighboursOf(Groups(), Topology(), 8));
 }
 
 }  // namespace
