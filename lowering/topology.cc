@@ -1,5 +1,6 @@
 #include "lowering/topology.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace xla_cc {
@@ -28,7 +29,9 @@ Topology TopologyOf(const std::string& device, const std::vector<int64_t>& dims,
   const Links* links = LinksOf(device);
   if (links == nullptr) return {};
   Topology topology;
-  for (const int64_t size : dims) topology.axes.push_back({size, size % links->wraps_at == 0});
+  const auto wraps = [&](int64_t size) { return size % links->wraps_at == 0; };
+  const bool whole = dims.size() < 3 || std::all_of(dims.begin(), dims.end(), wraps);
+  for (const int64_t size : dims) topology.axes.push_back({size, whole && wraps(size)});
   topology.chips = std::move(chips);
   return topology;
 }

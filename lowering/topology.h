@@ -32,7 +32,7 @@ struct Links {
   const char* device;
   double link_bytes_per_us;  // of one link, one way
   double hbm_bytes_per_us;
-  int64_t wraps_at;  // an axis wraps if its size is a multiple of that
+  int64_t wraps_at;  // an axis wraps if its size is a multiple of that; of a cube, if all are
 };
 
 // Null for devices of which none are known.

@@ -49,7 +49,6 @@ class Routes::Model {
  public:
   explicit Model(const Instruction& instruction) {
     const Links* links = LinksOf(instruction.target.device);
-    if (links == nullptr) links = LinksOf("tpu:v5e");
     const bool scatters = instruction.op == Op::kReduceScatter;
     const Shape& operand = instruction.operand;
     const int64_t block = scatters ? instruction.ResultBytes() : operand.Bytes();
@@ -66,8 +65,11 @@ class Routes::Model {
   double Of(const Way& way) const { return kStartUs + way.hops * kHopUs + way.blocks * block_us_; }
   // All is reduced and all is gathered.
   double OfAllReduce(const Way& way) const { return Of({2 * way.hops, 2 * way.blocks}); }
-  // Moved into blocks of whole tiles, it is padded, and read and written once more.
-  double Reshaped(double time) const { return padded_ * (time + pass_us_); }
+  // Moved into blocks of whole tiles, it is read and written once more. What is padded is handed on
+  // between neighbours.
+  double Reshaped(double time) const {
+    return padded_ * (time + pass_us_) + (padded_ > 1 ? kStartUs + kHopUs : 0);
+  }
 
  private:
   double block_us_;
@@ -96,6 +98,8 @@ void Routes::Look(int64_t members) {
 }
 
 Route Routes::Of(const Instruction& instruction) {
+  // What compilers of other generations keep was not measured.
+  if (LinksOf(target_.device) == nullptr) return {};
   if (instruction.members == 1 || !IsEverKept(instruction)) return {};
   Route route;
   route.in_stages = !IsKeptInGroups(instruction);

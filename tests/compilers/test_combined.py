@@ -103,14 +103,14 @@ def test_a_large_reduce_scatter_is_a_fusion(monkeypatch):
 
 
 @needs_libtpu
-def test_stages_are_one_call():
+def test_two_stages_are_one_call():
     """As fusions they have lost their metadata, too."""
     (x,) = tensors(1, 131072, 128)
     report = torch_xla_cc.inspect(lambda: xm.reduce_scatter("sum", x * 2, scatter_dim=0), target=V4)
     made = report.summary
     assert made.kept == made.traced > 1 and made.gone == made.changed == 0
     assert made.fewest_link_bytes == round((64 << 20) * 7 / 8 / 3)  # over three links of a chip
-    assert made.fewest_link_bytes <= made.link_bytes < 1.01 * made.fewest_link_bytes
+    assert made.fewest_link_bytes <= made.link_bytes < 1.3 * made.fewest_link_bytes
 
 
 def several(op, values):
@@ -127,7 +127,7 @@ def several(op, values):
     ],
 )
 def test_what_is_combined_names_its_calls(target, op, after):
-    values = [x for shape in ((128, 128), (64, 4, 8), (512,)) for x in tensors(1, *shape)]
+    values = [x for shape in ((64, 128), (64, 4, 8), (512,)) for x in tensors(1, *shape)]
     call = (
         (lambda x: xm.all_gather(x))
         if op == "all_gather"

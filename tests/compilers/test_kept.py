@@ -84,7 +84,7 @@ def lost(target, op, dtype, shapes, groups=None):
 
 def some(things, number, name):
     """So many of them, or all for a hunt."""
-    draw = random.Random(name)
+    draw = random.Random(f"{name} {effort.SEED}")
     return draw.sample(things, min(number * effort.TIMES, len(things)))
 
 

@@ -52,11 +52,11 @@ CASES = [
     ("tpu:v5e:4x4", "reduce_scatter", [65, 4 * 1003], 1, shuffled(axes(MESH, (0,)), 2), FILLED),
     ("tpu:v5e:4x4", "reduce_scatter", [4 * 250, 1000], 0, shuffled(axes(MESH, (1,)), 5), BLOCKS),
     ("tpu:v5e:4x4", "reduce_scatter", [16 * 7000, 6], 0, by_pairs(16, 6), BOTH),
-    ("tpu:v5e:4x4", "reduce_scatter", [16 * 16384], 0, shuffled([range(16)], 6), ""),
+    ("tpu:v5e:4x4", "reduce_scatter", [16 * 16384], 0, shuffled([range(16)], 6), BOTH),
     ("tpu:v5e:4x4", "reduce_scatter", [4 * 65536, 2], 0, axes(MESH, (0,)), BLOCKS),
     ("tpu:v5e:4x4", "reduce_scatter", [9, 4 * 251, 256], 1, axes(MESH, (0,)), FILLED),
     ("tpu:v5e:4x4", "all_gather", [65537], 0, None, BLOCKS),
-    ("tpu:v5p:4x4x4", "reduce_scatter", [64 * 4097], 0, None, BOTH),
+    ("tpu:v5p:4x4x4", "reduce_scatter", [64 * 16385], 0, None, BOTH),
     ("tpu:v5p:4x4x4", "reduce_scatter", [64 * 8, 512], 0, by_pairs(64, 3), BOTH),
     ("tpu:v5p:4x4x4", "reduce_scatter", [16 * 16, 1024], 0, axes(TORUS, (0, 2)), BLOCKS),
     ("tpu:v5p:4x4x4", "all_gather", [8192], 0, None, STAGES),
@@ -97,7 +97,7 @@ def test_values(target):
     for _, op, shape, dim, groups, way in (case for case in CASES if case[0] == target):
         groups = groups and [list(group) for group in groups]
         made = lowered(target, op, shape, dim, groups)
-        ways = [one for one in made["ways"] if one.startswith(op)]
+        ways = [one for one in made["ways"] if one.startswith(op) and "rank order" not in one]
         assert ways == ([f"{op} {way}"] if way else []), (op, shape, made["ways"])
         # Sums of small integers are exact in any order.
         inputs = [rng.integers(-99, 99, shape).astype(np.float32) for _ in range(world)]

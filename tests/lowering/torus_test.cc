@@ -19,7 +19,9 @@ TEST(Topology, IsThatOfTheName) {
   EXPECT_EQ(mesh.CoordinatesOf(6), Dims({2, 1}));
   EXPECT_EQ(ParseTarget("spmd:tpu:v5e:16x16", 0).value().topology, Mesh({{16, true}, {16, true}}));
   EXPECT_EQ(ParseTarget("tpu:v5p:2x4x8", 0).value().topology,
-            Mesh({{2, false}, {4, true}, {8, true}}));
+            Mesh({{2, false}, {4, false}, {8, false}}));
+  EXPECT_EQ(ParseTarget("tpu:v5p:4x4x8", 0).value().topology,
+            Mesh({{4, true}, {4, true}, {8, true}}));
   for (const char* name : {"tpu:v5e", "tpu", "cpu", "gpu:h100x8", "tpu:v9:4x4"}) {
     EXPECT_FALSE(ParseTarget(name, 16 / (name[0] == 'g' ? 2 : 1)).value().topology.known()) << name;
   }

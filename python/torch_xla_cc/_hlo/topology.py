@@ -8,7 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-# Published, as in lowering/topology.cc: an axis wraps if its size is a multiple of that.
+# Published, as in lowering/topology.cc: an axis wraps if its size is a multiple of that; of a cube,
+# if all of them are.
 _WRAPS_AT = {"v4": 4, "v5p": 4, "v5e": 16, "v6e": 16}
 _TPU = re.compile(r"(?:spmd:)?tpu:(\w+):(\d{1,6}(?:x\d{1,6}){0,2})")
 _GPU = re.compile(r"(?:spmd:)?gpu:\w+?x(\d{1,6})")
@@ -50,7 +51,8 @@ def topology_of(target: str, world: int) -> Topology:
         sizes = [int(size) for size in tpu[2].split("x")]
         if math.prod(sizes) == world:
             at = _WRAPS_AT[tpu[1]]
-            return Topology("torus", tuple(Axis(size, size % at == 0) for size in sizes))
+            whole = len(sizes) < 3 or all(size % at == 0 for size in sizes)
+            return Topology("torus", tuple(Axis(size, whole and size % at == 0) for size in sizes))
     if (gpu := _GPU.fullmatch(target)) and int(gpu[1]) == world:
         return Topology("switch", ())
     return Topology("ring", (Axis(world, True),))

@@ -93,6 +93,7 @@ def assert_overlaps(
     target: str | None = None,
     world_size: int | None = None,
     timeout_s: float = _TIMEOUT_S,
+    options: Options | None = None,
     **kwargs: Any,  # noqa: ANN401 (as inspect)
 ) -> Report:
     """AssertionError unless the collectives of the compiled program run beside a computation.
@@ -100,9 +101,7 @@ def assert_overlaps(
     All of an opcode, such as "all-gather", or of any if None; or at least `count` of them. It names
     those that wait, with their lines. The rest is as for `inspect`; the report is returned.
     """
-    report = inspect(
-        what, *args, target=target, world_size=world_size, timeout_s=timeout_s, **kwargs
-    )
+    report = of_sides(*_sides(what, args, kwargs, target, world_size, timeout_s, options))
     if report.failure:
         raise AssertionError(f"there is no compiled program: {report.failure}")
     found = [row for row in report.rows if row.compiled and opcode in (None, row.after)]

@@ -45,6 +45,8 @@ def _named(one: Collective, left: list[Collective]) -> list[Collective]:
 
 def _combined(one: Collective, was: list[Collective], left: list[Collective]) -> None:
     """Removes from `left`, and adds, what else became this one: as much as it has operands for."""
+    if was and len(one.operands) == 1:
+        return  # it is that one, in another type perhaps
     missing = [_key(array) for array in one.operands]
     for old in was:
         _take(missing, old, one)

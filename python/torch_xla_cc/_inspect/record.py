@@ -85,7 +85,7 @@ class Record:
         """What became of all together; without a compiled program its bytes alone."""
         if not self.rows:
             return []
-        return [self.summary.bytes_line] if self.failure else self.summary.lines()
+        return [f"as traced: {self.summary.bytes_line}"] if self.failure else self.summary.lines()
 
     def to_text(self, width: int = WIDTH) -> str:
         """A table, for people."""

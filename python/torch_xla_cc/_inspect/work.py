@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from .._hlo import attributes
 from .._hlo.collectives import Collective, Finder
 from .._hlo.instruction import Array, Groups
 from .._hlo.traffic import Transfer
@@ -20,7 +21,10 @@ _OPS = {
     "reduce_scatter": "reduce-scatter",
 }
 _OURS = "xla_cc."
-_GROUPS = re.compile(r"\bgroups=(?:world|(\[\[[\d,\[\]]*\]\]))")
+# Lists; or, of many ranks, XLA's compact form.
+_GROUPS = re.compile(
+    r"\bgroups=(?:world|(?P<lists>\[\[[\d,\[\]]*\]\])|(?P<compact>\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?))"
+)
 # On CPU threads the lowering has an instruction in a computation of its own, so named.
 _ORDERED = "ordered_"
 _TOKEN = Array("s32", (1,))
@@ -68,8 +72,11 @@ def _work(found: Finder, call: str, one: Collective) -> Work | None:
     takes, gives = found.signatures[call]
     if len(takes) > 1 and _is_token(takes) and _is_token(gives):
         takes = takes[:-1]
-    listed = json.loads(groups[1]) if groups[1] else []
-    return Work(opcode, sum(array.bytes for array in takes), tuple(map(tuple, listed)))
+    if groups["compact"]:
+        listed = attributes.groups(groups["compact"])
+    else:
+        listed = tuple(map(tuple, json.loads(groups["lists"] or "[]")))
+    return Work(opcode, sum(array.bytes for array in takes), listed)
 
 
 def _is_token(arrays: Sequence[Array]) -> bool:

@@ -102,6 +102,13 @@ def ring(op: str, groups: Groups) -> Ring:
     """That of the groups. ValueError if they are not of one size, or leave ranks out."""
     lists = members(groups)
     kind, world = _target()
+    if kind.startswith("spmd:"):
+        # Partitions have one place in all of torch_xla's numbers of ranks: each would take the
+        # blocks of the first.
+        raise ValueError(
+            f"{op}: ranks are partitions here ({kind}), and its steps know replicas only. Use "
+            "gather_from_sequence and reduce_scatter_to_sequence, with the matmul beside them"
+        )
     sizes = sorted({len(group) for group in lists})
     if len(sizes) != 1 or sorted(rank for group in lists for rank in group) != list(range(world)):
         raise ValueError(
@@ -125,12 +132,14 @@ def gathered(
 ) -> torch.Tensor:
     """All ranks' `x @ weight` along `dim`."""
     shape = [*x.shape[:-1], weight.shape[-1]]
-    whole = x.new_zeros([*shape[:dim], of.ranks, *shape[dim:]])
+    whole = None
     here = {0: x}
     while here:
         coming = of.on(here)
         for turn, block in here.items():
             product = (block @ weight).unsqueeze(dim)
+            if whole is None:  # of the type that autocast multiplies in
+                whole = product.new_zeros([*shape[:dim], of.ranks, *shape[dim:]])
             whole = whole.index_copy(dim, turns[turn : turn + 1], product)
         whole, *blocks = of.tie(whole, *coming.values())
         here = dict(zip(coming, blocks, strict=True))

@@ -74,6 +74,8 @@ def tpu(
     if generation is None:
         return "tpu", []
     # torch_xla's ranks are the devices by the number in their name.
+    if len({len(device.get("coords") or ()) for device in devices}) != 1:
+        return f"tpu:{generation}", []  # that it is not told costs speed only
     devices = sorted(devices, key=lambda device: int(device["name"].rpartition(":")[2]))
     axes = list(zip(*(device["coords"] for device in devices), strict=True))
     first = [min(axis) for axis in axes]
