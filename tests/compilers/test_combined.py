@@ -142,3 +142,35 @@ def test_what_is_combined_names_its_calls(target, op, after):
     assert (made.kept, made.changed) == ((0, 3) if changed else (3, 0))
     assert made.link_bytes == pytest.approx(made.fewest_link_bytes * (2 if changed else 1), abs=1)
     assert "3 combined in 1" in report.to_text() and "3 test_combined.py" in report.to_text()
+
+
+@needs_libtpu
+def test_what_is_gone_is_not_in_what_stays():
+    """The compiler gathers one in the other's type, and drops the other."""
+    (f32,), (bf16,), (weight,) = (
+        tensors(1, 128, 128),
+        tensors(1, 128, 128, dtype=torch.bfloat16),
+        tensors(1, 128, 128, dtype=torch.bfloat16),
+    )
+
+    def step():
+        xm.all_gather(bf16)
+        return xm.all_gather(f32 * 2).bfloat16() @ weight
+
+    made = torch_xla_cc.inspect(step, target=V5E).summary
+    assert (made.combined, made.kept, made.gone) == (0, 1, made.traced - 1)
+
+
+@needs_libtpu
+def test_a_loop_of_torch_xla_has_a_report():
+    """Its body has the numbers of another table of lines."""
+    from torch._higher_order_ops.while_loop import while_loop
+    from torch_xla.experimental import fori_loop  # noqa: F401 (it teaches torch_xla loops)
+
+    (x,) = tensors(1, 8, 128)
+    count = torch.tensor(3).to(torch_xla.device())
+
+    def loop():
+        return while_loop(lambda i, x: i > 0, lambda i, x: (i - 1, x + 1), (count, x))
+
+    assert torch_xla_cc.inspect(loop, target=V5E).failure == ""

@@ -153,7 +153,11 @@ def refusals(rank):
             call()
         except ValueError as error:
             said.append(str(error))
-    for call in (lambda: gather([x], weight), lambda: scatter(x, 3)):
+    for call in (
+        lambda: gather([x], weight),
+        lambda: scatter(x, 3),
+        lambda: gather(x, weight, dim=0.0),
+    ):
         try:
             call()
         except TypeError as error:
@@ -177,10 +181,47 @@ def test_refusals():
             "matmul_reduce_scatter: dimension 0 has the size 6, but it must be a multiple of 4",
             "all_gather_matmul: value is list, but it must be one tensor",
             "matmul_reduce_scatter: weight is int, but it must be a tensor",
+            "all_gather_matmul: dim = 0.0, but it must be an int",
         ),
         strict=True,
     ):
         assert text.startswith(message)
+
+
+def of_other_types(rank):
+    """Of complex numbers, and of what autocast makes of two types: beside the plain form."""
+    found = []
+    for dtype, second, autocast in (
+        (torch.complex64, torch.complex64, False),
+        (torch.float32, torch.float32, True),
+        (torch.bfloat16, torch.float32, True),
+    ):
+        (x,) = tensors(rank, (4, 6), dtype=dtype)
+        (weight,) = tensors(rank + 9, (6, 8), dtype=second)
+        if dtype.is_complex:
+            x = (x * (1 + 2j)).detach().requires_grad_()
+        for op in (regions.all_gather_matmul, regions.matmul_reduce_scatter):
+            sides = []
+            for form in (lambda *args: plain(op, *args), op):  # noqa: B023 (called here)
+                with torch.autocast("xla", torch.bfloat16, enabled=autocast):
+                    y = form(x, weight, 0, None)
+                loss = (y * y.conj()).real.float().sum()
+                sides.append((y.detach(), *torch.autograd.grad(loss, (x, weight))))
+            found.append(
+                [
+                    (one.dtype == other.dtype, ((one - other).abs().max() / one.abs().max()).item())
+                    for one, other in zip(*sides, strict=True)
+                ]
+            )
+    return found
+
+
+def test_other_types():
+    for found in worlds.run(2, of_other_types, timeout_s=120):
+        for case in found:
+            assert all(same for same, _ in case)
+            assert max(difference for _, difference in case) < 0.02, case
+        assert max(difference for _, difference in found[0]) < 1e-6
 
 
 def compiled(rank):

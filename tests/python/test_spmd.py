@@ -24,7 +24,7 @@ from oracle import DTYPES, Case, differences, issue, meaning, put, take_all
 from test_uneven import cases_of
 from test_values import MOVES, reductions, share
 
-from torch_xla_cc import Channel, functions, spmd
+from torch_xla_cc import Channel, functions, regions, spmd
 from torch_xla_cc import xla_model as xm
 from torch_xla_cc._hlo.text import Reader
 
@@ -254,6 +254,9 @@ def mistakes():
         lambda: spmd.shard_map(lambda x: x, xs.Mesh([0, 1, 2, 3], (4,)), [], ()),
         lambda: spmd.groups(line, "y"),
         lambda: spmd.shard_map(lambda x: xm.all_gather(x, 0, [[0, 4]]), line, [("x", None)], ())(x),
+        lambda: spmd.shard_map(
+            lambda x: regions.all_gather_matmul(x, x.mT), line, [("x", None)], ("x", None)
+        )(x),
     ):
         try:
             call()
@@ -275,6 +278,7 @@ def test_mistakes(world):
         "mesh has no names for its axes",
         "axis = 'y', but it must be of the mesh's: ('x',)",
         "(G1)",
+        "all_gather_matmul: ranks are partitions here (spmd:cpu)",
     ]
     for message, part in zip(found, wanted, strict=True):
         assert part in message

@@ -21,6 +21,10 @@ _REFUSALS = re.compile(
 
 def as_texts(options: Options | None, target: str) -> dict[str, str]:
     """As a compiler for `target` takes them. ValueError for one that would have no effect there."""
+    if options is not None and not isinstance(options, Mapping):
+        raise TypeError(
+            f"options is {type(options).__name__}, but it must be a dict of names and values"
+        )
     texts = {}
     for name, value in (options or {}).items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):

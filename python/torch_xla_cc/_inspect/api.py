@@ -101,6 +101,8 @@ def assert_overlaps(
     All of an opcode, such as "all-gather", or of any if None; or at least `count` of them. It names
     those that wait, with their lines. The rest is as for `inspect`; the report is returned.
     """
+    if count is not None and count < 0:
+        raise ValueError(f"count = {count}, but it must be a number of collectives, or None")
     report = of_sides(*_sides(what, args, kwargs, target, world_size, timeout_s, options))
     if report.failure:
         raise AssertionError(f"there is no compiled program: {report.failure}")

@@ -35,7 +35,8 @@ def of_users(module: bytes) -> bytes:
                 metadata.op_name = metadata.op_type = ""
             # Each frame knows its caller; numbers count from 1.
             at = metadata.stack_frame_id
-            while at and not is_users(metadata.source_file):
+            # What torch_xla takes in from elsewhere, as bodies of loops, has the numbers of there.
+            while 0 < at <= len(index.stack_frames) and not is_users(metadata.source_file):
                 frame = index.stack_frames[at - 1]
                 where = index.file_locations[frame.file_location_id - 1]
                 metadata.source_file = index.file_names[where.file_name_id - 1]

@@ -32,6 +32,7 @@ def all_gather_matmul(
       dim: any dimension of `value` but the last.
       groups: lists of ranks, of one size, that hold every rank; None for all ranks together.
     """
+    value, weight = _cast(value, weight)
     at = _dim("all_gather_matmul", value, weight, dim)
     around = ring("all_gather_matmul", groups)
     if around.ranks == 1:
@@ -56,6 +57,7 @@ def matmul_reduce_scatter(
       dim: any dimension of `value` but the last.
       groups: lists of ranks, of one size, that hold every rank; None for all ranks together.
     """
+    value, weight = _cast(value, weight)
     at = _dim("matmul_reduce_scatter", value, weight, dim)
     around = ring("matmul_reduce_scatter", groups)
     if around.ranks == 1:
@@ -69,10 +71,29 @@ def matmul_reduce_scatter(
     return _apply(_MatmulReduceScatter, value, weight, turns, around, at, groups)
 
 
+def _cast(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """As autocast has the operands of a matmul."""
+    if not torch.is_autocast_enabled("xla"):
+        return tensors
+    dtype = torch.get_autocast_dtype("xla")
+    return tuple(
+        one.to(dtype) if isinstance(one, torch.Tensor) and one.dtype.is_floating_point else one
+        for one in tensors
+    )
+
+
 def _dim(op: str, value: torch.Tensor, weight: torch.Tensor, dim: int) -> int:
     """`dim` from the front. ValueError for what cannot be multiplied in blocks along it."""
     if not isinstance(weight, torch.Tensor):
         raise TypeError(f"{op}: weight is {type(weight).__name__}, but it must be a tensor")
+    if type(dim) is not int:
+        raise TypeError(f"{op}: dim = {dim!r}, but it must be an int")
+    for name, tensor in (("value", value), ("weight", weight)):
+        if tensor.device.type != "xla":
+            raise ValueError(
+                f"{op}: {name} is on {tensor.device}, but it must be on an XLA device. Move it "
+                "there: .to(torch_xla.device())"
+            )
     shapes = f"value of {list(value.shape)} and weight of {list(weight.shape)}"
     if value.dim() < 2 or weight.dim() != 2 or value.shape[-1] != weight.shape[0]:
         raise ValueError(
@@ -148,14 +169,14 @@ class _AllGatherMatmul(_InSteps):
         _, dim, groups = ctx.others
 
         def plain() -> torch.Tensor:
-            summed = gradient @ weight.mT
+            summed = gradient @ weight.mH
             return functions.reduce_scatter(xm.REDUCE_SUM, summed, scatter_dim=dim, groups=groups)
 
         # Compilers run the weight's beside the steps of the other gradient, which do not need it.
         # In steps of its own a sum of the weight's size would go through memory in each.
         return _InSteps.gradients(
             ctx,
-            lambda of, turns: steps.scattered(gradient, weight.mT, of, turns, dim),
+            lambda of, turns: steps.scattered(gradient, weight.mH, of, turns, dim),
             plain,
             lambda: steps.contracted(functions.all_gather(x, dim, groups), gradient),
         )
@@ -183,7 +204,7 @@ class _MatmulReduceScatter(_InSteps):
         # spare.
         return _InSteps.gradients(
             ctx,
-            lambda of, turns: steps.gathered(gradient, weight.mT, of, turns, dim),
-            lambda: functions.all_gather(gradient, dim, groups) @ weight.mT,
+            lambda of, turns: steps.gathered(gradient, weight.mH, of, turns, dim),
+            lambda: functions.all_gather(gradient, dim, groups) @ weight.mH,
             lambda: steps.contracted(x, functions.all_gather(gradient, dim, groups)),
         )

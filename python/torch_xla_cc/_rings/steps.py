@@ -169,7 +169,7 @@ def scattered(
 
 def contracted(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """The gradient of a weight: summed over all dimensions but the last."""
-    return a.flatten(0, -2).mT @ b.flatten(0, -2)
+    return a.flatten(0, -2).mH @ b.flatten(0, -2)
 
 
 def _block(x: torch.Tensor, of: Ring, turns: torch.Tensor, dim: int, turn: int) -> torch.Tensor:

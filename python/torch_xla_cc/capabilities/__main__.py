@@ -99,7 +99,7 @@ def main(arguments: Sequence[str]) -> int:
     prober.add_argument("--out", type=Path, default=_measured.PATH)
     by_shape = commands.add_parser("shapes", help="compile the main ops in many shapes and sizes")
     by_shape.add_argument(
-        "--targets", nargs="*", choices=_shapes.TARGETS, default=_shapes.TARGETS, metavar="TARGET"
+        "--targets", nargs="+", choices=_shapes.TARGETS, default=_shapes.TARGETS, metavar="TARGET"
     )
     chosen = parser.parse_args(arguments)
     if chosen.command == "shapes":
