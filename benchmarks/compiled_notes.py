@@ -23,16 +23,10 @@ times.
 What the programs show, as of the date above:
 
 - Where JAX's reduce-scatters, or all-gathers, become all-reduces of everything (FSDP on 64 and 256
-  chips), ours stay what they are, in stages, at half to two thirds of the bytes on the busiest
-  link. Not so for weights of 8 MiB on v5p: by the model of the lowering stages are no faster
-  there ([spec.md](spec.md#forms-that-a-tpu-keeps)), and both sides have all-reduces.
-- Stages cost memory traffic, which that model leaves out: parts are cut, and put together again.
-  Most on three axes, where a shard of 32 rows is cut into parts of 10, 11 and 11, which are no
-  whole tiles. On v4 temporaries of FSDP of an MLP are the size of all gathered weights, as if all
-  were gathered early; JAX's program has no temporaries in HBM.
+  chips), ours stay what they are, in two stages, at half to two thirds of the bytes on the busiest
+  link ([spec.md](spec.md#forms-that-a-tpu-keeps)).
 - Of replicas the TPU's compiler combines all-reduces that it leaves apart for JAX's partitions.
-  That is the larger peak on v5p: of data parallel, and of FSDP of an MLP, where all-reduces stand
-  for gathers.
+  That is the larger peak of data parallel on v5p.
 - On some targets JAX's large reduce-scatters are cut unevenly by the compiler and put right by
   collective-permutes (added). Ours have none.
 - JAX's larger temporaries of tensor parallel programs on GPU and v5p are not explained yet.

@@ -132,14 +132,12 @@ def gathered(
 ) -> torch.Tensor:
     """All ranks' `x @ weight` along `dim`."""
     shape = [*x.shape[:-1], weight.shape[-1]]
-    whole = None
+    whole = x.new_zeros([*shape[:dim], of.ranks, *shape[dim:]])
     here = {0: x}
     while here:
         coming = of.on(here)
         for turn, block in here.items():
             product = (block @ weight).unsqueeze(dim)
-            if whole is None:  # of the type that autocast multiplies in
-                whole = product.new_zeros([*shape[:dim], of.ranks, *shape[dim:]])
             whole = whole.index_copy(dim, turns[turn : turn + 1], product)
         whole, *blocks = of.tie(whole, *coming.values())
         here = dict(zip(coming, blocks, strict=True))
