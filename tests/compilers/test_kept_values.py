@@ -3,6 +3,7 @@
 import math
 import random
 
+import ml_dtypes
 import numpy as np
 import pytest
 import replicas
@@ -11,6 +12,7 @@ from torch_xla_cc import _C, lowering_for
 
 pytest.importorskip("jax", reason="pip install jax: it runs replicas on virtual devices")
 F32 = 11
+OTHERS = {16: ml_dtypes.bfloat16, 10: np.float16, 12: np.float64}  # XLA's numbers of types
 
 
 def axes(dims, kept):
@@ -69,11 +71,11 @@ CASES = [
 ]
 
 
-def lowered(target, op, shape, dim, groups):
+def lowered(target, op, shape, dim, groups, dtype=F32, kind="sum"):
     with lowering_for(target):
         if op == "all_gather":
-            return _C.lower_all_gather([(F32, shape)], dim, groups)
-        return _C.lower_reduce_scatter([(F32, shape)], "sum", 1.0, 1.0, dim, None, groups)
+            return _C.lower_all_gather([(dtype, shape)], dim, groups)
+        return _C.lower_reduce_scatter([(dtype, shape)], kind, 1.0, 1.0, dim, None, groups)
 
 
 def wanted(op, inputs, dim, groups):
@@ -106,3 +108,27 @@ def test_values(target):
     for number, (got, want) in enumerate(zip(replicas.run(jobs, world), results, strict=True)):
         for rank in range(world):
             assert np.array_equal(got[rank], want[rank]), (number, rank)
+
+
+def test_values_of_other_types_and_kinds():
+    target, world = "tpu:v5e:4x4", 16
+    reduced = {"sum": sum, "max": np.maximum.reduce, "min": np.minimum.reduce, "average": np.mean}
+    rng = np.random.default_rng(8)
+    jobs, results = [], []
+    for number, kind, shape, dim in (
+        *((F32, kind, [16 * 65537], 0) for kind in ("max", "min", "average")),
+        *((number, "sum", [16 * 8, 513], 0) for number in OTHERS),
+        *((number, "max", [3, 16 * 16, 256], 1) for number in OTHERS),
+    ):
+        made = lowered(target, "reduce_scatter", shape, dim, None, number, kind)
+        assert any("in two stages" in way for way in made["ways"]) or number == 12, made["ways"]
+        own = OTHERS.get(number, np.float32)
+        inputs = [rng.integers(-7, 8, shape).astype(own) for _ in range(world)]
+        jobs.append((made["bytes"], inputs))
+        stacked = [x.astype(np.float64) for x in inputs]
+        whole = stacked if kind == "sum" else np.stack(stacked)
+        whole = reduced[kind](whole, axis=0) if kind == "average" else reduced[kind](whole)
+        results.append([part.astype(own) for part in np.split(whole, world, dim)])
+    for got, want in zip(replicas.run(jobs, world), results, strict=True):
+        for rank in range(world):
+            assert np.array_equal(got[rank], want[rank]), rank

@@ -39,6 +39,7 @@ def main():
     from jax._src.lib import xla_client
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+    jax.config.update("jax_enable_x64", True)
     client = xla_bridge.get_backend("cpu")
     devices = client.devices()
     sharding = NamedSharding(Mesh(np.array(devices), ("rank",)), PartitionSpec("rank"))
