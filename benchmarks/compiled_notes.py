@@ -23,8 +23,8 @@ times.
 What the programs show, as of the date above:
 
 - Where JAX's reduce-scatters, or all-gathers, become all-reduces of everything (FSDP on 64 and 256
-  chips), ours stay what they are, in two stages, at half to two thirds of the bytes on the busiest
-  link ([spec.md](spec.md#forms-that-a-tpu-keeps)).
+  chips), ours stay what they are, in two stages, at 0.60 to 0.74 of the bytes on the busiest link
+  ([spec.md](spec.md#forms-that-a-tpu-keeps)).
 - Of replicas the TPU's compiler combines all-reduces that it leaves apart for JAX's partitions.
   That is the larger peak of data parallel on v5p.
 - On some targets JAX's large reduce-scatters are cut unevenly by the compiler and put right by
