@@ -23,7 +23,8 @@ def world(topology):
     [
         ("tpu:v5e:4x8", 32, "torus", [(4, False), (8, False)]),
         ("tpu:v6e:16x16", 256, "torus", [(16, True), (16, True)]),
-        ("spmd:tpu:v5p:2x4x8", 64, "torus", [(2, False), (4, True), (8, True)]),
+        ("spmd:tpu:v5p:2x4x8", 64, "torus", [(2, False), (4, False), (8, False)]),
+        ("spmd:tpu:v5p:4x4x8", 128, "torus", [(4, True), (4, True), (8, True)]),
         ("tpu:v4:2x2x1", 4, "torus", [(2, False), (2, False), (1, False)]),
         ("gpu:h100x8", 8, "switch", []),
         ("tpu:v5e:4x8", 16, "ring", [(16, True)]),
