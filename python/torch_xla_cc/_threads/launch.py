@@ -26,7 +26,7 @@ _DEFAULT_TIMEOUT_S = 600.0
 _PREPARED = "TORCH_XLA_CC_PREPARED"  # in the environment: the runtime was started by launch
 _MOST_DEVICES = 128
 _running = threading.Lock()  # held by the launch of this process
-_GRACE_S = 5.0  # how long ranks that are told to stop may take
+_GRACE_S = 8.0  # how long ranks that are told to stop may take
 _at_end: list[Callable[[], None]] = []
 _forked_with_runtime = False  # this process, from one in which the runtime had started
 
