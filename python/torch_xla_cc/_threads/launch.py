@@ -8,6 +8,7 @@ import ctypes
 import functools
 import os
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -26,7 +27,7 @@ _DEFAULT_TIMEOUT_S = 600.0
 _PREPARED = "TORCH_XLA_CC_PREPARED"  # in the environment: the runtime was started by launch
 _MOST_DEVICES = 128
 _running = threading.Lock()  # held by the launch of this process
-_GRACE_S = 8.0  # how long ranks that are told to stop may take
+_GRACE_S = 5.0  # how long ranks that are told to stop may take
 _at_end: list[Callable[[], None]] = []
 _forked_with_runtime = False  # this process, from one in which the runtime had started
 
@@ -68,6 +69,9 @@ class _Rank:
         self.result: Any = None
         self.error: BaseException | None = None
         self._end = end
+        # The launcher waits for this and does not join: ctrl-C in a join has Python 3.11 count a
+        # thread as ended that goes on, and the process would end beneath it.
+        self.ended = threading.Event()
         self._fallback = _C.thread_fallback()  # of the thread that launches
         self.thread = threading.Thread(
             target=self._run, args=(fn, args), name=f"rank {rank}", daemon=True
@@ -90,6 +94,8 @@ class _Rank:
             self.error = error
             self._end.abort()
             self.world.fail(self.rank, _cause(self.rank, error))
+        finally:
+            self.ended.set()
 
     def stop(self) -> None:
         """Have the thread raise _Stopped at its next step in Python."""
@@ -170,7 +176,7 @@ def _join(world: _C.World, ranks: list[_Rank]) -> None:
     try:
         while any(rank.thread.is_alive() for rank in ranks):
             for rank in ranks:
-                rank.thread.join(timeout=0.05)
+                rank.ended.wait(0.05)
             if any(rank.error is not None for rank in ranks):
                 break
     except KeyboardInterrupt:
@@ -191,7 +197,7 @@ def _stop(world: _C.World, ranks: list[_Rank], why: str) -> None:
         if attempt % 5 == 2:
             for rank in alive:
                 rank.stop()
-        alive[0].thread.join(timeout=0.1)
+        time.sleep(0.1)
 
 
 def _stop_at_exit(pid: int, world: _C.World, ranks: list[_Rank]) -> None:
