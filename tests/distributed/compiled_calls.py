@@ -116,15 +116,20 @@ def results(function, group, device, rank, size):
     found = []
     for call in range(CALLS):
         x = (torch.arange(4.0 * size) + 10 * rank + call).reshape(2 * size, 2).to(device)
-        if function.__name__.startswith("gradient"):
-            x.requires_grad_()
-        out = function(group, x)
-        if x.requires_grad:
-            out.backward()
-            x = x.grad
-        out = out if isinstance(out, (list, tuple)) else [out]
-        found.append([y.detach().cpu() for y in (*out, x)])
+        found.append(of_call(function, group, x))
     return found
+
+
+def of_call(function, group, x):
+    """What it gives of x, and what it leaves in x, or as its gradient."""
+    if function.__name__.startswith("gradient"):
+        x.requires_grad_()
+    out = function(group, x)
+    if x.requires_grad:
+        out.backward()
+        x = x.grad
+    out = out if isinstance(out, (list, tuple)) else [out]
+    return [y.detach().cpu() for y in (*out, x)]
 
 
 def compiles() -> int:

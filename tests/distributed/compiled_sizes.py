@@ -17,14 +17,7 @@ def _values(function, device, rank, size, mark):
         x = x.to(device)
         if mark:
             torch._dynamo.mark_dynamic(x, 0)
-        if function.__name__ == "gradient":
-            x.requires_grad_()
-        out = function(dist.group.WORLD, x)
-        if x.requires_grad:
-            out.backward()
-            x = x.grad
-        out = out if isinstance(out, (list, tuple)) else [out]
-        found.append([y.detach().cpu() for y in (*out, x)])
+        found.append(compiled.of_call(function, dist.group.WORLD, x))
     return found
 
 

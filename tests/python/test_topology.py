@@ -49,5 +49,8 @@ def test_where_no_place_is_known():
     assert device.tpu("TPU v9", chips(2, 2), 4) == ("tpu", [])
     assert device.tpu("TPU v5 lite", chips(2, 2)[:3], 3) == ("tpu:v5e", [])  # no full box
     assert device.tpu("TPU v5 lite", chips(2, 2), 1) == ("tpu:v5e", [])  # alone, so far
+    untold = [{"name": "TPU:0"}, {"name": "TPU:1"}]
+    assert device.tpu("TPU v5 lite", untold, 2) == ("tpu:v5e", [])
+    assert device.tpu("TPU v5 lite", [*chips(2, 1)[:1], untold[1]], 2) == ("tpu:v5e", [])
     two_cores = [*chips(2, 2), *chips(2, 2, numbers=[4, 5, 6, 7])]
     assert device.tpu("TPU v4", two_cores, 8) == ("tpu:v4", [])

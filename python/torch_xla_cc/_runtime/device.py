@@ -74,7 +74,8 @@ def tpu(
     if generation is None:
         return "tpu", []
     # torch_xla's ranks are the devices by the number in their name.
-    if len({len(device.get("coords") or ()) for device in devices}) != 1:
+    axes_told = {len(device.get("coords") or ()) for device in devices}
+    if len(axes_told) != 1 or 0 in axes_told:
         return f"tpu:{generation}", []  # that it is not told costs speed only
     devices = sorted(devices, key=lambda device: int(device["name"].rpartition(":")[2]))
     axes = list(zip(*(device["coords"] for device in devices), strict=True))
