@@ -14,6 +14,7 @@
 #include "torch_xla_cc/graph/tokens.h"
 #include "torch_xla_cc/groupcall/flight_recorder.h"
 #include "torch_xla_cc/python_side.h"
+#include "torch_xla_cc/threads/fallbacks.h"
 #include "torch_xla_cc/threads/read_hooks.h"
 #include "torch_xla_cc/threads/world.h"
 
@@ -251,6 +252,7 @@ void BindThreads(py::module_& m) {
   m.def("traced_program", &TracedProgram);
   m.def("token", &Token);
   m.def("reads", &Reads);
+  m.def("name_fallbacks", &NameFallbacks);
   m.def("open_read_hooks", &Open);
   m.def("close_read_hooks", &CloseReadHooks);
 }

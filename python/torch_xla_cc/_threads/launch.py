@@ -132,6 +132,9 @@ def _prepare_cpu(nprocs: int | None) -> int:
         # torch_xla runs a graph of this many nodes by itself, past the read hooks.
         os.environ["XLA_TRIM_GRAPH_SIZE"] = str(2**60)
         os.environ[_PREPARED] = str(wanted)
+        _C.name_fallbacks()
+        XLAC._clear_xla_counters()  # of the names; nothing else has run yet
+    _C.name_fallbacks()  # those of libraries loaded since
     devices = len(XLAC._xla_get_devices())
     if devices != wanted or (wanted > 1 and os.environ.get(_PREPARED) != str(wanted)):
         raise RuntimeError(

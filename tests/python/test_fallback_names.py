@@ -1,0 +1,62 @@
+"""What torch_xla runs on the CPU is in its map of counters before ranks come there."""
+
+import subprocess
+import sys
+import textwrap
+
+import torch
+import worlds
+
+from torch_xla_cc import _C
+
+COUNTED = textwrap.dedent("""
+    import torch_xla.debug.metrics as metrics
+    from torch_xla_cc import _C
+
+    names = ("aten::_local_scalar_dense", "aten::_unique", "aten::lgamma")
+    assert _C.name_fallbacks() > 1000
+    assert [metrics.counter_value(name) for name in names] == [1] * 3
+    assert _C.name_fallbacks() == 0
+    assert [metrics.counter_value(name) for name in names] == [1] * 3
+""")
+
+LAUNCHED = textwrap.dedent("""
+    import torch
+    import torch_xla
+    import torch_xla.debug.metrics as metrics
+    import torch_xla_cc
+    from torch_xla_cc import _C
+
+    def reads(rank):
+        return torch.ones((), device=torch_xla.device()).item(), _C.name_fallbacks()
+
+    if __name__ == "__main__":
+        assert torch_xla_cc.launch(reads, (), 3) == [(1.0, 0)] * 3
+        counted = [name for name in metrics.counter_names() if name.startswith("aten::")]
+        assert counted == ["aten::_local_scalar_dense"], counted
+        assert metrics.counter_value(*counted) == 3
+""")
+
+
+def run(program, tmp_path):
+    (tmp_path / "program.py").write_text(program)
+    subprocess.run([sys.executable, tmp_path / "program.py"], check=True, timeout=100)
+
+
+def test_each_operator_is_named_once(tmp_path):
+    run(COUNTED, tmp_path)
+
+
+def test_before_ranks_run_and_without_a_count(tmp_path):
+    """.item() of three ranks at once, the first of the process, ended it in one of twenty runs."""
+    run(LAUNCHED, tmp_path)
+
+
+def late(rank):
+    with torch.library._scoped_library("txcc_late", "DEF") as library:
+        library.define("nothing(Tensor x) -> Tensor")
+        return _C.name_fallbacks(), _C.name_fallbacks()
+
+
+def test_libraries_that_came_later():
+    assert worlds.run(1, late) == [(1, 0)]
