@@ -79,16 +79,26 @@ def test_text_says_the_same_of_a_schedule(forward):
     assert sum(bool(meanwhile) for *_, meanwhile in read) == 3
 
 
+def permute_beside_a_matmul(rows):
+    (x,) = tensors(1, 4096, 1024)
+    (y,) = tensors(1, rows, 2048, dtype=torch.bfloat16)
+    ring = [[rank, (rank + 1) % 8] for rank in range(8)]
+    return lambda: (xm.collective_permute(x, ring) + 1, y @ y.t())
+
+
 @needs_libtpu
 def test_a_permute_beside_a_matmul():
-    (x,) = tensors(1, 4096, 1024)
-    (y,) = tensors(1, 1024, 2048, dtype=torch.bfloat16)
-    ring = [[rank, (rank + 1) % 8] for rank in range(8)]
     torch_xla_cc.assert_overlaps(
-        lambda: (xm.collective_permute(x, ring) + 1, y @ y.t()),
-        opcode="collective-permute",
-        target=V5E,
+        permute_beside_a_matmul(4096), opcode="collective-permute", target=V5E
     )
+
+
+@needs_libtpu
+def test_a_small_matmul_hides_little():
+    says = "waits: what computes meanwhile touches 6,291,456 bytes, and 16,777,216 come"
+    with pytest.raises(AssertionError, match=says) as error:
+        torch_xla_cc.assert_overlaps(permute_beside_a_matmul(1024), target=V5E)
+    assert "0 overlapped, 1 waiting" in str(error.value)
 
 
 @needs_libtpu

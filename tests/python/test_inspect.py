@@ -247,6 +247,23 @@ def test_what_nobody_needs_does_not_count():
     assert made.link_bytes == made.fewest_link_bytes
 
 
+@pytest.mark.parametrize(
+    ("call", "opcode"),
+    [
+        (torch_xla_cc.assert_lowers_to, "all-gater"),
+        (torch_xla_cc.assert_lowers_to, {"all_gather": 1}),
+        (torch_xla_cc.assert_overlaps, "all-gather-start"),
+        (torch_xla_cc.assert_overlaps, ["all-gather"]),
+    ],
+)
+def test_an_opcode_that_is_none(call, opcode):
+    with pytest.raises(ValueError, match=f"{call.__name__}: opcode = .*, but it must be a coll"):
+        if call is torch_xla_cc.assert_lowers_to:
+            call(print, opcode, count=0)
+        else:
+            call(print, opcode=opcode, count=0)
+
+
 def test_assert_overlaps():
     x = device_tensor(8, 128)
     torch_xla_cc.assert_overlaps(xm.all_gather, x, count=0, target="cpu", world_size=4)

@@ -8,10 +8,12 @@ from typing import Any
 
 from .._aot import Options
 from .._hlo.collectives import Finder
+from .._hlo.opcodes import COLLECTIVES
 from . import copies, trace
 from .compiled import Compiled, check_target
 from .ranks import compare_ranks as compare_ranks
 from .report import Report, of_sides, sides
+from .rows import Row
 from .words import places
 
 _TIMEOUT_S = 120.0
@@ -60,6 +62,8 @@ def assert_lowers_to(
     With a mapping, such as `{"all-gather": 1, "reduce-scatter": 1}`, unless it has these and no
     other. The rest is as for `inspect`; the report is returned.
     """
+    for one in opcode if isinstance(opcode, Mapping) else (opcode,):
+        _check_opcode("assert_lowers_to", one)
     report = inspect(
         what,
         *args,
@@ -98,16 +102,19 @@ def assert_overlaps(
 ) -> Report:
     """AssertionError unless the collectives of the compiled program run beside a computation.
 
-    All of an opcode, such as "all-gather", or of any if None; or at least `count` of them. It names
-    those that wait, with their lines. The rest is as for `inspect`; the report is returned.
+    All of an opcode, such as "all-gather", or of any if None; or at least `count` of them. What
+    reads and writes fewer bytes than come to a rank meanwhile does not count. It names those that
+    wait, with their lines. The rest is as for `inspect`; the report is returned.
     """
+    if opcode is not None:
+        _check_opcode("assert_overlaps", opcode)
     if count is not None and count < 0:
-        raise ValueError(f"count = {count}, but it must be a number of collectives, or None")
+        raise ValueError(f"assert_overlaps: count = {count}, but it must be a number of collectives, or None")
     report = of_sides(*_sides(what, args, kwargs, target, world_size, timeout_s, options))
     if report.failure:
         raise AssertionError(f"there is no compiled program: {report.failure}")
     found = [row for row in report.rows if row.compiled and opcode in (None, row.after)]
-    waiting = [row for row in found if not row.meanwhile]
+    waiting = [row for row in found if not row.overlaps]
     wanted = max(len(found), 1) if count is None else count
     overlapped = len(found) - len(waiting)
     if overlapped < wanted:
@@ -115,7 +122,7 @@ def assert_overlaps(
         lines = [
             f"{name}: expected {wanted} beside a computation, found {overlapped} of {len(found)}",
             *(
-                f"{row.after} {row.name} of {places(row) or 'no known line'} waits"
+                f"{row.after} {row.name} of {places(row) or 'no known line'} waits{_too_little(row)}"
                 for row in waiting
             ),
         ]
@@ -151,6 +158,23 @@ def assert_no_copy(
         ]
         raise AssertionError("\n".join(["expected no copy; found", *lines, report.to_text()]))
     return report
+
+
+def _check_opcode(function: str, opcode: object) -> None:
+    """One with a slip of the pen would be found nowhere, which `count=0` takes for what it wants."""
+    if not isinstance(opcode, str) or opcode not in COLLECTIVES:
+        raise ValueError(
+            f"{function}: opcode = {opcode!r}, but it must be a collective of HLO: "
+            f"{', '.join(sorted(COLLECTIVES))}"
+        )
+
+
+def _too_little(row: Row) -> str:
+    if not row.meanwhile:
+        return ""
+    return (
+        f": what computes meanwhile touches {row.beside_bytes:,} bytes, and {row.wire_bytes:,} come"
+    )
 
 
 def _sides(

@@ -20,8 +20,8 @@ class Summary:
     instructions: int  # collectives of the compiled program
     combined: int  # of these, such as several of those traced are in
     in_combined: int  # how many are in them
-    overlapped: int  # beside a computation
-    waits: int  # with nothing beside them
+    overlapped: int  # beside a computation, not of few bytes
+    waits: int  # with nothing beside them, or little
     in_loops: int  # whose bytes are those of one time round
     link_bytes: int  # over the link that carries most, of all together
     fewest_link_bytes: int  # of what was called, by the same model
@@ -54,7 +54,7 @@ def summary(rows: Sequence[Row], link_bytes: int, fewest_link_bytes: int) -> Sum
     compiled = [row for row in rows if row.compiled]
     kept = [row for row in compiled if row.before and set(row.before) == {row.after}]
     combined = [row for row in compiled if len(row.before) > 1]
-    overlapped = sum(bool(row.meanwhile) for row in compiled)
+    overlapped = sum(row.overlaps for row in compiled)
     return Summary(
         traced=sum(len(row.before) for row in rows),
         kept=_traced(kept),
