@@ -69,6 +69,7 @@ def test_options_of_the_cpu_and_of_a_gpu():
         (V5E, {"xla_dump_to": "/tmp"}, "has xla_dump_to, but the program is read"),
         ("cpu", {EXCHANGE: True}, f"{EXCHANGE}, which is for TPU, but the target is 'cpu'"),
         ("cpu", {"xla_cpu_no_such": 1}, "xla_cpu_no_such = '1' is refused"),
+        ("cpu", {"xla_cpu_use_thunk_runtime": 2.5}, "runtime = '2.5' is refused by the compiler"),
         ("cpu", {"xla_cpu_prefer_vector_width": "1 2"}, "must have no spaces"),
     ],
     ids=str,

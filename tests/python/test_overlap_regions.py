@@ -147,6 +147,7 @@ def refusals(rank):
         lambda: gather(x, weight.float()),
         lambda: gather(x, weight, groups=[[0, 1, 2], [3]]),
         lambda: scatter(square, weight, groups=[[0, 1]]),
+        lambda: scatter(square, weight, groups=[[0, 1], [1, 2]]),
         lambda: scatter(x, weight),
     ):
         try:
@@ -157,6 +158,8 @@ def refusals(rank):
         lambda: gather([x], weight),
         lambda: scatter(x, 3),
         lambda: gather(x, weight, dim=0.0),
+        lambda: gather(x, weight, groups=3),
+        lambda: scatter(square, weight, groups=[["0"]]),
     ):
         try:
             call()
@@ -178,10 +181,13 @@ def test_refusals():
             "all_gather_matmul: value is torch.float64 and weight is torch.float32",
             "all_gather_matmul: groups = [[0, 1, 2], [3]], but they must be of one size",
             "matmul_reduce_scatter: groups = [[0, 1]], but they must be of one size",
+            "matmul_reduce_scatter: groups = [[0,1],[1,2]], but it must be disjoint, and rank 1",
             "matmul_reduce_scatter: dimension 0 has the size 6, but it must be a multiple of 4",
             "all_gather_matmul: value is list, but it must be one tensor",
             "matmul_reduce_scatter: weight is int, but it must be a tensor",
             "all_gather_matmul: dim = 0.0, but it must be an int",
+            "all_gather_matmul: groups = 3 (int), but it must be None or lists of ranks",
+            "matmul_reduce_scatter: groups = '0' (str), but it must be an int",
         ),
         strict=True,
     ):

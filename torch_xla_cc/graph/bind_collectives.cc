@@ -7,6 +7,7 @@
 #include "torch_xla_cc/graph/attach.h"
 #include "torch_xla_cc/graph/bind.h"
 #include "torch_xla_cc/graph/planning.h"
+#include "torch_xla_cc/graph/target.h"
 #include "torch_xla_cc/graph/torch_ops.h"
 #include "torch_xla_cc/python_side.h"
 
@@ -121,9 +122,22 @@ py::dict LowerOnly(const std::vector<std::pair<int64_t, std::vector<int64_t>>>& 
   return out;
 }
 
+// Groups that are no argument of a collective, as those of a matmul in steps: all are written out.
+std::vector<std::vector<int64_t>> GroupLists(const std::string& op, const py::object& groups) {
+  PyObject* argument = groups.ptr();
+  PythonReader reader(op.c_str(), &argument, 1);
+  Groups read;
+  reader("groups", read);
+  const int64_t world = CurrentTarget().world_size;
+  const Status status = read.Resolve(op, world);
+  if (!status.ok()) throw BadValue(status.message());
+  return read.Expanded(world);
+}
+
 }  // namespace
 
 void BindCollectives(py::module_& m) {
+  m.def("group_lists", &GroupLists);
   if (PyModule_AddFunctions(m.ptr(), collectives) != 0) throw py::error_already_set();
 #define COLLECTIVE(Type, name) m.def("lower_" #name, &LowerOnly<Type>);
 #include "lowering/collectives.def"

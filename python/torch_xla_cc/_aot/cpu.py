@@ -20,7 +20,7 @@ from .errors import CompilerCrashed, CompilerError, CompilerTimeout
 from .overrides import Options, as_texts, refused
 
 _CHILD = Path(__file__).with_name("cpu_child.py")
-_STDERR_TAIL = 16_000
+_STDERR_TAIL = 100_000  # what XLA says of a flag has all its flags behind it: 42 KB
 _PLAIN = re.compile(r"[^\s'\"]*")
 # Variables of the environment that make another compiler of it. Of others some change all the time:
 # pytest has one with the name of the test.

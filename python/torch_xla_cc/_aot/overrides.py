@@ -16,6 +16,7 @@ _OF_KINDS = {"xla_gpu_": "gpu", "xla_cpu_": "cpu", "xla_tpu_": "tpu", "xla_jf_":
 _REFUSALS = re.compile(
     r"No such compile option: '(\w+)'|Failed to parse flag (\w+) |While setting option (\w+),"
     r"|TPU flag type mismatch: '(\w+)'|Unknown flags? in XLA_FLAGS: --(\w+)"
+    r"|Couldn't interpret value .* for flag (\w+)"
 )
 
 

@@ -99,8 +99,11 @@ def _target() -> tuple[str, int]:
 
 
 def ring(op: str, groups: Groups) -> Ring:
-    """That of the groups. ValueError if they are not of one size, or leave ranks out."""
-    lists = members(groups)
+    """That of the groups. ValueError if they are not of one size, or leave ranks out.
+
+    Under torch.compile the collectives of the steps find what is wrong with groups.
+    """
+    lists = members(groups) if compiling() else _C.group_lists(op, groups)
     kind, world = _target()
     if kind.startswith("spmd:"):
         # Partitions have one place in all of torch_xla's numbers of ranks: each would take the

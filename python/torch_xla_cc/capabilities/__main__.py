@@ -81,6 +81,13 @@ def shapes(targets: list[str]) -> None:
     _shapes.save({target: found[target] for target in _shapes.TARGETS if target in found})
 
 
+def _jobs(text: str) -> int:
+    jobs = int(text)
+    if jobs < 1:
+        raise argparse.ArgumentTypeError(f"{jobs}, but it must be a number of compilers, from 1")
+    return jobs
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m torch_xla_cc.capabilities", description=__doc__
@@ -89,9 +96,9 @@ def main(arguments: Sequence[str]) -> int:
     prober = commands.add_parser("probe", help="compile everything with the real compilers")
     names = [str(device) for device in DEVICES]
     prober.add_argument(
-        "--targets", nargs="*", choices=names, default=names, metavar="DEVICE/RANKS"
+        "--targets", nargs="+", choices=names, default=names, metavar="DEVICE/RANKS"
     )
-    prober.add_argument("--jobs", type=int, default=1, help="compilers at a time")
+    prober.add_argument("--jobs", type=_jobs, default=1, help="compilers at a time")
     prober.add_argument(
         "--sides-again", action="store_true", help="only compare native and fallback once more"
     )
@@ -105,7 +112,13 @@ def main(arguments: Sequence[str]) -> int:
     if chosen.command == "shapes":
         shapes(chosen.targets)
         return 0
-    chosen.state.parent.mkdir(parents=True, exist_ok=True)
+    for option, path, read in (("state", chosen.state, State), ("out", chosen.out, _measured.load)):
+        try:  # hours before it would be written
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists():
+                read(path)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            prober.error(f"--{option} {path}: {type(error).__name__}: {error}. Name a file of its own")
     devices = [device for device in DEVICES if str(device) in chosen.targets]
     probe(devices, chosen.state, chosen.out, chosen.jobs, chosen.sides_again)
     return 0

@@ -76,9 +76,9 @@ class State:
         self._path = path
         self.probes: dict[str, dict[Cell, Outcome]] = {}
         self.sides: dict[str, dict[str, dict[str, object]]] = {}  # by device, by op
-        for line in path.read_text().splitlines() if path.exists() else ():
-            if not line.endswith("}"):
-                continue  # the run was ended while it wrote this one
+        *lines, unfinished = path.read_text().split("\n") if path.exists() else [""]
+        self._unfinished = len(unfinished.encode())  # a run was ended while it wrote this
+        for line in lines:
             row = json.loads(line)
             if "side" in row:
                 self.sides.setdefault(row["device"], {})[row["side"]["op"]] = row["side"]
@@ -105,4 +105,7 @@ class State:
 
     def _append(self, rows: list[dict[str, object]]) -> None:
         with self._path.open("a") as file:
+            if self._unfinished:
+                file.truncate(file.tell() - self._unfinished)
+                self._unfinished = 0
             file.write("".join(json.dumps(row) + "\n" for row in rows))
