@@ -109,7 +109,9 @@ def assert_overlaps(
     if opcode is not None:
         _check_opcode("assert_overlaps", opcode)
     if count is not None and count < 0:
-        raise ValueError(f"assert_overlaps: count = {count}, but it must be a number of collectives, or None")
+        raise ValueError(
+            f"assert_overlaps: count = {count}, but it must be a number of collectives, or None"
+        )
     report = of_sides(*_sides(what, args, kwargs, target, world_size, timeout_s, options))
     if report.failure:
         raise AssertionError(f"there is no compiled program: {report.failure}")

@@ -118,7 +118,9 @@ def main(arguments: Sequence[str]) -> int:
             if path.exists():
                 read(path)
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            prober.error(f"--{option} {path}: {type(error).__name__}: {error}. Name a file of its own")
+            prober.error(
+                f"--{option} {path}: {type(error).__name__}: {error}. Name a file of its own"
+            )
     devices = [device for device in DEVICES if str(device) in chosen.targets]
     probe(devices, chosen.state, chosen.out, chosen.jobs, chosen.sides_again)
     return 0
