@@ -123,10 +123,7 @@ def assert_overlaps(
         name = opcode or "collective"
         lines = [
             f"{name}: expected {wanted} beside a computation, found {overlapped} of {len(found)}",
-            *(
-                f"{row.after} {row.name} of {places(row) or 'no known line'} waits{_too_little(row)}"
-                for row in waiting
-            ),
+            *map(_waits, waiting),
         ]
         raise AssertionError("\n".join([*lines, report.to_text()]))
     return report
@@ -163,7 +160,7 @@ def assert_no_copy(
 
 
 def _check_opcode(function: str, opcode: object) -> None:
-    """One with a slip of the pen would be found nowhere, which `count=0` takes for what it wants."""
+    """One that is misspelt is found nowhere, and `count=0` would take that for what it wants."""
     if not isinstance(opcode, str) or opcode not in COLLECTIVES:
         raise ValueError(
             f"{function}: opcode = {opcode!r}, but it must be a collective of HLO: "
@@ -171,12 +168,12 @@ def _check_opcode(function: str, opcode: object) -> None:
         )
 
 
-def _too_little(row: Row) -> str:
-    if not row.meanwhile:
-        return ""
-    return (
-        f": what computes meanwhile touches {row.beside_bytes:,} bytes, and {row.wire_bytes:,} come"
-    )
+def _waits(row: Row) -> str:
+    says = f"{row.after} {row.name} of {places(row) or 'no known line'} waits"
+    if row.meanwhile:
+        says += f": what computes meanwhile touches {row.beside_bytes:,} bytes, "
+        says += f"and {row.wire_bytes:,} come"
+    return says
 
 
 def _sides(
