@@ -2,6 +2,7 @@
 
 #include <iterator>
 #include <limits>
+#include <optional>
 #include <string_view>
 
 #include "lowering/capability/bits.h"
@@ -10,15 +11,19 @@
 namespace xla_cc {
 namespace {
 
-using hlo::TypeClass;
+using hlo::ElementType;
 
+constexpr ElementType kF32 = ElementType::kF32;
+constexpr ElementType kBF16 = ElementType::kBF16;
+constexpr std::optional<ElementType> kAny;
 constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
 
 struct Shapes {
   std::string_view device;
   Op op;
   int bits;
-  int64_t least_result, vector, rows_inside, lanes_inside;
+  std::optional<ElementType> type;
+  int64_t least_result, vector, rows_inside, lanes_inside, rows_outside, lanes_outside;
 };
 
 struct Most {
@@ -67,7 +72,8 @@ bool IsOf(const Target& target, std::string_view device) {
 const Shapes* ShapesOf(const Instruction& instruction) {
   for (const Shapes& shapes : kShapes) {
     if (IsOf(instruction.target, shapes.device) && shapes.op == instruction.op &&
-        shapes.bits == hlo::Bits(instruction.operand.type)) {
+        shapes.bits == hlo::Bits(instruction.operand.type) &&
+        shapes.type.value_or(instruction.operand.type) == instruction.operand.type) {
       return &shapes;
     }
   }
@@ -90,9 +96,7 @@ int64_t Instruction::ResultBytes() const {
 
 bool IsEverKept(const Instruction& instruction) {
   const Shapes* shapes = ShapesOf(instruction);
-  if (shapes == nullptr || instruction.ResultBytes() < shapes->least_result) return false;
-  return instruction.op == Op::kAllGather ||
-         hlo::Class(instruction.operand.type) == TypeClass::kFloat;
+  return shapes != nullptr && instruction.ResultBytes() >= shapes->least_result;
 }
 
 bool IsKeptInShape(const Instruction& instruction) {
@@ -117,21 +121,33 @@ bool IsKeptInShape(const Instruction& instruction) {
     return part % shapes->rows_inside == 0 && dims[rank - 1] >= kTileLanes &&
            dims[dim] <= most.tiles * kTileRows;
   }
-  return dim == 0 && dims[rank - 2] % kTileRows == 0 && dims[rank - 1] % kTileLanes == 0;
+  const int64_t rows = rank == 3 ? shapes->rows_outside : kTileRows;
+  const int64_t lanes = rank == 3 ? shapes->lanes_outside : kTileLanes;
+  return dim == 0 && dims[rank - 2] % rows == 0 && dims[rank - 2] >= kTileRows &&
+         dims[rank - 1] % lanes == 0 && dims[rank - 1] >= kTileLanes / 2;
 }
 
-bool IsKeptInGroups(const Instruction& instruction) {
+namespace {
+
+bool IsLost(const Instruction& instruction, int64_t result_bytes) {
   const Topology& topology = instruction.target.topology;
-  if (!instruction.of_world || !topology.known()) return true;
+  if (!instruction.of_world || !topology.known()) return false;
   const bool square = topology.axes.size() > 1 && topology.axes[0].size == topology.axes[1].size;
   for (const Lost& lost : kLost) {
     if (IsOf(instruction.target, lost.device) && lost.op == instruction.op &&
-        topology.Chips() >= lost.chips && (square || !lost.square) &&
-        instruction.ResultBytes() < lost.below) {
-      return false;
+        topology.Chips() >= lost.chips && (square || !lost.square) && result_bytes < lost.below) {
+      return true;
     }
   }
-  return true;
+  return false;
 }
+
+}  // namespace
+
+bool IsKeptInGroups(const Instruction& instruction) {
+  return !IsLost(instruction, instruction.ResultBytes());
+}
+
+bool IsKeptInLists(const Instruction& instruction) { return !IsLost(instruction, 0); }
 
 }  // namespace xla_cc

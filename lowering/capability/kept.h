@@ -22,11 +22,13 @@ struct Instruction {
   int64_t ResultBytes() const;
 };
 
-// Whether it is kept in some shape. Of integers, for instance, no reduce-scatter is.
+// Whether it is kept in some shape. Of integers and of f16, for instance, no reduce-scatter is.
 bool IsEverKept(const Instruction& instruction);
 // Whether it is kept in the shape that it has, if its groups are kept.
 bool IsKeptInShape(const Instruction& instruction);
 // Whether it is kept in its groups, in any shape.
 bool IsKeptInGroups(const Instruction& instruction);
+// Whether it is kept beside other operands where it is kept alone.
+bool IsKeptInLists(const Instruction& instruction);
 
 }  // namespace xla_cc

@@ -12,20 +12,34 @@ std::vector<int64_t> Squeezed(const std::vector<int64_t>& dims, int64_t* dim) {
   return squeezed;
 }
 
-Block::Block(const std::vector<int64_t>& part, int64_t row_multiple) {
+// If that is more than the elements by one of `most` at most.
+bool Block::Takes(int64_t minor_size, int64_t column_size, int64_t most) {
+  const int64_t filled = RoundUp(minor_size, column_size);
+  const int64_t count = RoundUp(elements / minor_size * filled / column_size, kTileRows);
+  if ((count * column_size - elements) * most > elements) return false;
+  rows = count;
+  columns = column_size;
+  major = elements / minor_size;
+  minor = minor_size;
+  whole = filled;
+  return true;
+}
+
+Block::Block(const std::vector<int64_t>& part) {
   int64_t last = 1;
   for (const int64_t size : part) {
     elements *= size;
     if (size != 1) last = size;
   }
-  rows = RoundUp(elements, row_multiple * columns) / columns;
-  constexpr int64_t kTwentieth = 20;
-  const int64_t own_rows = RoundUp(elements / last, row_multiple);
-  const int64_t more = own_rows * last - elements;
-  if (last < elements && FillsLanes(last) && more * kTwentieth <= elements) {
-    rows = own_rows;
-    columns = last;
+  constexpr int64_t kOfRows = 20;
+  constexpr int64_t kOfLanes = 32;
+  if (last < elements) {
+    if (FillsLanes(last) && Takes(last, last, kOfRows)) return;
+    if (Takes(last, kTileLanes, kOfLanes)) return;
+    turned = Takes(elements / last, kTileLanes, kOfLanes);
+    if (turned) return;
   }
+  Takes(elements, kTileLanes, 0);  // whatever it is
 }
 
 }  // namespace xla_cc

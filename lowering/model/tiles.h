@@ -28,17 +28,26 @@ std::vector<int64_t> Squeezed(const std::vector<int64_t>& dims, int64_t* dim);
 // such rows out the other way round, and to turn them takes up to 32 times their memory.
 inline bool IsNarrow(int64_t columns) { return 4 * columns < kTileLanes; }
 
-// One rank's part of an array as [rows, columns] of which `rows` is a multiple: `columns` are its
-// last dimension where that fills tiles, and one tile's lanes otherwise.
+// One rank's part of an array as [rows, columns], whole tiles: columns are its last dimension where
+// that fills tiles, and one tile's lanes otherwise.
 struct Block {
   int64_t rows = 0;
   int64_t columns = kTileLanes;
   int64_t elements = 1;  // of the part; the rest is padding
+  // The part as a matrix, of which each row is filled up to whole columns, that makes the rows. Of
+  // what is cut otherwise compilers make a program for minutes.
+  int64_t major = 1;
+  int64_t minor = 1;
+  int64_t whole = 1;
+  bool turned = false;  // the matrix is of the last dimension and the others, not the other way
 
-  Block(const std::vector<int64_t>& part, int64_t row_multiple);
+  explicit Block(const std::vector<int64_t>& part);
   int64_t Padded() const { return rows * columns; }
-  // The part is so many whole rows.
-  bool IsOfRows() const { return elements % columns == 0; }
+  int64_t OwnRows() const { return major * whole / columns; }
+
+ private:
+  // Whether that many rows of the matrix, filled up so, are not too much more.
+  bool Takes(int64_t minor_size, int64_t column_size, int64_t most);
 };
 
 }  // namespace xla_cc

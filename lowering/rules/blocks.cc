@@ -6,7 +6,7 @@ using hlo::Computation;
 using hlo::Shape;
 using hlo::Value;
 
-Value ToBlocks(Computation& c, const Value& x, int64_t dim, int64_t members, int64_t row_multiple) {
+Value ToBlocks(Computation& c, const Value& x, int64_t dim, int64_t members) {
   std::vector<int64_t> part = x.shape.dims;
   part[dim] /= members;
   std::vector<int64_t> dims = part;
@@ -15,27 +15,23 @@ Value ToBlocks(Computation& c, const Value& x, int64_t dim, int64_t members, int
   for (int64_t i = 0; i <= x.shape.rank(); ++i) {
     if (i != dim) order.push_back(i);
   }
-  const Value y = c.Transpose(c.Reshape(x, dims), order);
-  const Block block(part, row_multiple);
-  if (block.IsOfRows()) {
-    const int64_t rows = block.elements / block.columns;
-    return c.Pad(c.Reshape(y, {members, rows, block.columns}), 1, block.rows - rows);
-  }
-  const Value flat = c.Reshape(y, {members, block.elements});
-  return c.Reshape(c.Pad(flat, 1, block.Padded() - block.elements),
-                   {members, block.rows, block.columns});
+  const Block block(part);
+  Value y = c.Transpose(c.Reshape(x, dims), order);
+  if (block.turned) y = c.Transpose(c.Reshape(y, {members, block.minor, block.major}), {0, 2, 1});
+  y = c.Pad(c.Reshape(y, {members, block.major, block.minor}), 2, block.whole - block.minor);
+  y = c.Reshape(y, {members, block.OwnRows(), block.columns});
+  return c.Pad(y, 1, block.rows - block.OwnRows());
 }
 
-Value FromBlocks(Computation& c, const Value& blocks, const Shape& part, int64_t row_multiple) {
+Value FromBlocks(Computation& c, const Value& blocks, const Shape& part) {
   const int64_t members = blocks.shape.dims[0];
-  const Block block(part.dims, row_multiple);
+  const Block block(part.dims);
+  const Value own = c.Slice(blocks, 1, 0, block.OwnRows());
+  Value y = c.Slice(c.Reshape(own, {members, block.major, block.whole}), 2, 0, block.minor);
+  if (block.turned) y = c.Transpose(y, {0, 2, 1});
   std::vector<int64_t> dims = part.dims;
   dims.insert(dims.begin(), members);
-  if (block.IsOfRows()) {
-    return c.Reshape(c.Slice(blocks, 1, 0, block.elements / block.columns), dims);
-  }
-  const Value flat = c.Reshape(blocks, {members, block.Padded()});
-  return c.Reshape(c.Slice(flat, 1, 0, block.elements), dims);
+  return c.Reshape(y, dims);
 }
 
 Value Folded(Computation& c, const Value& x) {

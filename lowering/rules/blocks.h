@@ -8,12 +8,10 @@
 
 namespace xla_cc {
 
-// The parts of x along `dim`, one a member, each as a block whose rows are so many or a multiple.
-hlo::Value ToBlocks(hlo::Computation& c, const hlo::Value& x, int64_t dim, int64_t members,
-                    int64_t row_multiple);
+// The parts of x along `dim`, one a member, each as a Block.
+hlo::Value ToBlocks(hlo::Computation& c, const hlo::Value& x, int64_t dim, int64_t members);
 // Back to parts: [members, ...].
-hlo::Value FromBlocks(hlo::Computation& c, const hlo::Value& blocks, const hlo::Shape& part,
-                      int64_t row_multiple);
+hlo::Value FromBlocks(hlo::Computation& c, const hlo::Value& blocks, const hlo::Shape& part);
 // [n, columns] with narrow rows, of which n is a multiple of a tile's lanes, as [..., 128]: in the
 // order in which a compiler lays it out. And back.
 hlo::Value Folded(hlo::Computation& c, const hlo::Value& x);

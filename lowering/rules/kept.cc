@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -36,27 +37,44 @@ struct Ways {
   std::function<Values(const Values& xs, int64_t dim, const Neighbours& stages)> run_in_stages;
 };
 
-// Those that go the same way along the same dimension go in one instruction.
+// A form of x without its dimensions of one element, which `instruction` has.
+Form InSqueezedShape(Computation& c, const Value& x, const Instruction& instruction, bool in_stages,
+                     const Ways& ways, int64_t dim) {
+  const Value squeezed = c.Reshape(x, instruction.operand.dims);
+  Form form = ways.in_shape(squeezed, instruction, in_stages);
+  std::vector<int64_t> dims = x.shape.dims;
+  const bool gathers = instruction.op == Op::kAllGather;
+  dims[dim] = gathers ? dims[dim] * instruction.members : dims[dim] / instruction.members;
+  form.result = [&c, dims, result = form.result](const Value& y) {
+    return c.Reshape(result(y), dims);
+  };
+  return form;
+}
+
+// Those that go the same way along the same dimension go in one instruction, if it is kept then.
 Values Each(Emitter& e, Op op, const Values& xs, int64_t dim, const Groups& groups,
             const Ways& ways) {
   const int64_t members = groups.Size(e.world_size());
   Values results(xs.size());
   Routes routes(e.target(), groups);
-  std::map<std::pair<bool, int64_t>, std::vector<std::pair<size_t, Form>>> together;
+  // By stages, dimension, and which it is of those that go alone.
+  std::map<std::tuple<bool, int64_t, size_t>, std::vector<std::pair<size_t, Form>>> together;
   for (size_t i = 0; i < xs.size(); ++i) {
-    const Instruction instruction{op,  e.target(), xs[i].shape,
-                                  dim, members,    members == e.world_size()};
+    Instruction instruction{op, e.target(), xs[i].shape, dim, members, members == e.world_size()};
+    instruction.operand.dims = Squeezed(xs[i].shape.dims, &instruction.dim);
     const auto [reshaped, in_stages] = routes.Of(instruction);
     Form form{"", dim, xs[i], [](const Value& y) { return y; }};
-    if (reshaped) form = ways.in_shape(xs[i], instruction, in_stages);
+    if (reshaped) form = InSqueezedShape(e.c(), xs[i], instruction, in_stages, ways, dim);
     const std::string name = (in_stages ? " in two stages" : "") + form.name;
     if (!name.empty()) e.NoteWay(Name(op) + name);
-    together[{in_stages, form.dim}].emplace_back(i, form);
+    const bool alone = !in_stages && IsEverKept(instruction) && IsKeptInGroups(instruction) &&
+                       !IsKeptInLists(instruction);
+    together[{in_stages, form.dim, alone ? i + 1 : 0}].emplace_back(i, form);
   }
   for (const auto& [way, forms] : together) {
-    const auto [in_stages, along] = way;
+    const auto [in_stages, along, _] = way;
     Values operands;
-    for (const auto& [_, form] : forms) operands.push_back(form.operand);
+    for (const auto& [i, form] : forms) operands.push_back(form.operand);
     const Values ys = in_stages ? ways.run_in_stages(operands, along, routes.stages())
                                 : ways.run(operands, along);
     for (size_t k = 0; k < ys.size(); ++k) results[forms[k].first] = forms[k].second.result(ys[k]);
@@ -124,9 +142,8 @@ Blocks BlocksOf(Emitter& e, const Value& x, const Instruction& instruction, cons
   }
   Shape part = x.shape;
   part.dims[instruction.dim] /= members;
-  return {ToBlocks(*c, x, instruction.dim, members, kTileRows), [c, part](const Value& y) {
-            return c->Reshape(FromBlocks(*c, y, part, kTileRows), part.dims);
-          }};
+  return {ToBlocks(*c, x, instruction.dim, members),
+          [c, part](const Value& y) { return c->Reshape(FromBlocks(*c, y, part), part.dims); }};
 }
 
 }  // namespace
@@ -134,10 +151,11 @@ Blocks BlocksOf(Emitter& e, const Value& x, const Instruction& instruction, cons
 // In the order of ranks: the two of a pair are neighbours in it.
 Values AllGatherKept(Emitter& e, const Values& xs, int64_t dim, const Groups& groups) {
   Ways ways;
-  ways.in_shape = [&](const Value& x, const Instruction&, bool) {
+  ways.in_shape = [&](const Value& x, const Instruction& instruction, bool) {
     const Value row = e.c().Reshape(x, {1, x.shape.Elements()});
-    return Form{" in blocks", 0, row,
-                [&, x](const Value& y) { return Joined(e.c(), y, x.shape, dim); }};
+    return Form{" in blocks", 0, row, [&, x, at = instruction.dim](const Value& y) {
+                  return Joined(e.c(), y, x.shape, at);
+                }};
   };
   ways.run = [&](const Values& operands, int64_t along) {
     return e.AllGather(operands, along, groups);
@@ -154,9 +172,10 @@ Values ReduceScatterKept(Emitter& e, const Values& xs, ReduceKind kind, int64_t 
   ways.in_shape = [&](const Value& x, const Instruction& instruction, bool in_stages) {
     const auto sizes = in_stages ? std::nullopt : InPlace(instruction);
     if (sizes) {
-      const Value filled = FillUp(e.c(), x, dim, instruction.members, *sizes);
-      return Form{" filled up", dim, filled, [&, sizes = *sizes](const Value& y) {
-                    return OwnPart(e, y, dim, groups, sizes);
+      const int64_t at = instruction.dim;
+      const Value filled = FillUp(e.c(), x, at, instruction.members, *sizes);
+      return Form{" filled up", at, filled, [&, at, sizes = *sizes](const Value& y) {
+                    return OwnPart(e, y, at, groups, sizes);
                   }};
     }
     const Blocks blocks = BlocksOf(e, x, instruction, groups);

@@ -56,9 +56,9 @@ class Routes::Model {
     if (!scatters) return;
     std::vector<int64_t> part = operand.dims;
     part[instruction.dim] /= instruction.members;
-    const Block tiles(part, kTileRows);
+    const Block tiles(part);
     padded_ = static_cast<double>(tiles.Padded()) / static_cast<double>(tiles.elements);
-    const bool moves = instruction.dim != 0 || tiles.Padded() != tiles.elements;
+    const bool moves = instruction.dim != 0 || tiles.turned || tiles.Padded() != tiles.elements;
     if (moves) pass_us_ = 2 * static_cast<double>(operand.Bytes()) / links->hbm_bytes_per_us;
   }
 

@@ -77,6 +77,8 @@ TEST(Kept, AsTheyAre) {
   // Small; of integers, of which no reduce-scatter is kept; in whole tiles; on other devices.
   EXPECT_EQ(Of(Scatter(), "tpu:v5e:2x4", {ElementType::kF32, {8192}}).ways, Ways());
   EXPECT_EQ(Of(Scatter(), "tpu:v5e:2x4", {ElementType::kS32, {1 << 20}}).ways, Ways());
+  EXPECT_EQ(Of(Scatter(), "tpu:v5e:2x4", {ElementType::kF16, {1 << 20}}).ways, Ways());
+  EXPECT_EQ(Of(Scatter(), "tpu:v5e:2x4", {ElementType::kF32, {512, 100, 64}}).ways, Ways());
   EXPECT_EQ(Of(Scatter(), "tpu:v5e:2x4", {ElementType::kF32, {16384, 64, 1024}}).ways, Ways());
   EXPECT_EQ(Of(Scatter(1), "tpu:v5e:2x4", {ElementType::kF32, {2048, 1024}}).ways, Ways());
   EXPECT_EQ(Of(Scatter(), "gpu:h100x8", {ElementType::kF32, {1 << 20}}).ways, Ways());
@@ -114,6 +116,41 @@ TEST(Kept, ListsGoTogether) {
             ParseTarget("tpu:v5e:8x8", 0).value());
   ASSERT_TRUE(lowered.ok());
   EXPECT_EQ(lowered.value().opcodes, Opcodes(2, "all-gather"));
+}
+
+// Of 64 chips and more a list of large ones becomes all-reduces, where each alone is kept.
+TEST(Kept, LargeOnesOfAListGoAlone) {
+  const Shape large{ElementType::kBF16, {1024, 1024}};
+  const Shape small{ElementType::kBF16, {64, 1024}};
+  const auto all = [&](const char* target) {
+    return Lower(Gather(), {large, small, large}, ParseTarget(target, 0).value()).value();
+  };
+  EXPECT_EQ(all("tpu:v5e:8x8").opcodes, Opcodes(4, "all-gather"));  // two of them of the small one
+  EXPECT_EQ(all("tpu:v5e:4x8").opcodes, Opcodes({"all-gather"}));
+  AllGather halves = Gather();
+  std::vector<std::vector<int64_t>> groups(2);
+  for (int64_t rank = 0; rank < 64; ++rank) groups[rank / 32].push_back(rank);
+  halves.groups = Groups(groups);
+  const auto some = Lower(halves, {large, large}, ParseTarget("tpu:v5e:8x8", 0).value());
+  EXPECT_EQ(some.value().opcodes, Opcodes({"all-gather"}));
+}
+
+// Dimensions of one element are none: [2048,512,1,1] is no array of narrow rows.
+TEST(Kept, DimensionsOfOneElement) {
+  for (const Dims& dims : {Dims{2048, 512}, Dims{2048, 512, 1, 1}, Dims{1, 2048, 512}}) {
+    const Lowered scatter = Of(Scatter(dims[0] == 1), "tpu:v5e:2x4", {ElementType::kF32, dims});
+    EXPECT_EQ(scatter.ways, Ways({"reduce_scatter in blocks"}));
+  }
+  EXPECT_EQ(Of(Gather(), "tpu:v5e:2x4", {ElementType::kF32, {300, 1}}).ways,
+            Ways({"all_gather in blocks"}));
+}
+
+// Blocks are cut where tiles are: libtpu takes minutes to compile what is cut elsewhere.
+TEST(Kept, OddRowsAreFilledUpOrTurned) {
+  const Lowered rows = Of(Scatter(), "tpu:v5e:4x4", {ElementType::kBF16, {16 * 7, 100000}});
+  EXPECT_NE(rows.text.find("bf16[16,7,100096]"), std::string::npos) << rows.text;
+  const Lowered turned = Of(Scatter(1), "tpu:v5e:4x4", {ElementType::kBF16, {5200, 16 * 101}});
+  EXPECT_NE(turned.text.find("bf16[16,101,5248]"), std::string::npos) << turned.text;
 }
 
 // What comes out does not depend on where ranks sit, only the way does.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from .._hlo.collectives import Collective
 from .._hlo.instruction import Array, Groups
@@ -13,7 +14,7 @@ _Key = tuple[str, int]  # what is left of a shape that a compiler may change: ty
 def matched(
     before: Sequence[Collective], after: Sequence[Collective]
 ) -> tuple[list[list[Collective]], list[Collective]]:
-    """What each of those after was, and those that are gone.
+    """What each of those after was, and those that are gone. One may have become several.
 
     A compiler keeps the metadata of what it changes, and that of one of those it combines. What it
     makes anew has none: a reduce-scatter as a fusion, an all-reduce instead.
@@ -29,6 +30,11 @@ def matched(
     for one, was in zip(after, were, strict=True):
         if len(was) < 2 and len(one.operands) == 1:
             _flattened(one, was, left, before)
+    for old in before:
+        having = [one for one, was in zip(after, were, strict=True) if was == [old]]
+        if old in left or (having and len(old.operands) > 1):
+            new = [one for one, was in zip(after, were, strict=True) if not was]
+            _divided(old, having, new, dict(zip(after, were, strict=True)), left)
     return were, left
 
 
@@ -82,6 +88,37 @@ def _flattened(
             return
 
 
+def _divided(
+    old: Collective,
+    having: Sequence[Collective],
+    new: Sequence[Collective],
+    were: Mapping[Collective, list[Collective]],
+    left: list[Collective],
+) -> None:
+    """Adds it to all that it became: a TPU's compiler takes lists apart, and it has types of its own
+    for some. Without its metadata, or with that of the call around it."""
+    for opcode in {one.opcode for one in having} or (old.opcode, "all-reduce"):
+        missing = Counter(array.bytes for array in _brought(old, opcode))
+        missing -= Counter(array.bytes for one in having for array in one.operands)
+        parts = []
+        for one in new:
+            sizes = Counter(array.bytes for array in one.operands)
+            if one.opcode == opcode and _may_become(old, one) and not sizes - missing:
+                missing -= sizes
+                parts.append(one)
+        if not missing:
+            for one in parts:
+                were[one].append(old)
+            left[:] = [one for one in left if one is not old]
+            return
+
+
+def _brought(old: Collective, opcode: str) -> Sequence[Array]:
+    """What it takes as such an instruction. An all-gather becomes the sum of all that it gives, with
+    zeros where others' data are."""
+    return old.results if (old.opcode, opcode) == ("all-gather", "all-reduce") else old.operands
+
+
 def _may_become(old: Collective, new: Collective) -> bool:
     if (_all(old.groups), old.pairs or ()) != (_all(new.groups), new.pairs or ()):
         return False
@@ -91,10 +128,8 @@ def _may_become(old: Collective, new: Collective) -> bool:
 
 def _take(missing: list[_Key], old: Collective, new: Collective) -> bool:
     """Takes what `old` brings to it out of the list, if all of that is there."""
-    # An all-gather becomes the sum of all it gives, with zeros where others' data are.
-    summed = old.opcode == "all-gather" and new.opcode == "all-reduce"
     rest = list(missing)
-    for array in old.results if summed else old.operands:
+    for array in _brought(old, new.opcode):
         if _key(array) not in rest:
             return False
         rest.remove(_key(array))
@@ -104,7 +139,9 @@ def _take(missing: list[_Key], old: Collective, new: Collective) -> bool:
 
 def _same_call(old: Collective, new: Collective) -> bool:
     if old.source.op_name or new.source.op_name:
-        return old.source == new.source
+        # The stages of a call have one source.
+        is_other_stage = old.opcode == new.opcode and _all(old.groups) != _all(new.groups)
+        return old.source == new.source and not is_other_stage
     return _may_become(old, new) and old.operands == new.operands
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -54,6 +54,7 @@ class Row:
     ends: int = 0
     in_loop: bool = False  # bytes are those of one time round
     calls: tuple[tuple[str, int], ...] = ()  # file and line of each that it was
+    first_part: bool = True  # not a further one of several that a list was taken apart into
     beside_bytes: int = 0  # that what computes meanwhile reads and writes
 
     @property
@@ -89,6 +90,11 @@ def rows(
     """A row for each collective of the compiled program; then those that are gone."""
     were, gone = matched(before, after)
     made = [_row(one, was, one.opcode, world, target) for one, was in zip(after, were, strict=True)]
+    seen: set[Collective] = set()
+    for i, was in enumerate(were):
+        if not seen.isdisjoint(was):
+            made[i] = replace(made[i], first_part=False)
+        seen.update(was)
     return made + [_row(one, [one], GONE, world, target) for one in gone]
 
 

@@ -56,7 +56,7 @@ def summary(rows: Sequence[Row], link_bytes: int, fewest_link_bytes: int) -> Sum
     combined = [row for row in compiled if len(row.before) > 1]
     overlapped = sum(row.overlaps for row in compiled)
     return Summary(
-        traced=sum(len(row.before) for row in rows),
+        traced=_traced(rows),
         kept=_traced(kept),
         changed=_traced(compiled) - _traced(kept),
         gone=sum(row.after == GONE for row in rows),
@@ -73,4 +73,4 @@ def summary(rows: Sequence[Row], link_bytes: int, fewest_link_bytes: int) -> Sum
 
 
 def _traced(rows: Sequence[Row]) -> int:
-    return sum(len(row.before) for row in rows)
+    return sum(len(row.before) for row in rows if row.first_part)
