@@ -11,8 +11,8 @@ import replicas
 from torch_xla_cc import _C, lowering_for
 
 pytest.importorskip("jax", reason="pip install jax: it runs replicas on virtual devices")
-F32 = 11
-OTHERS = {16: ml_dtypes.bfloat16, 10: np.float16, 12: np.float64}  # XLA's numbers of types
+F16, F32, F64 = 10, 11, 12
+OTHERS = {16: ml_dtypes.bfloat16, F16: np.float16, F64: np.float64}  # XLA's numbers of types
 
 
 def axes(dims, kept):
