@@ -113,6 +113,32 @@ def test_a_large_reduce_scatter_is_a_fusion(monkeypatch):
 
 
 @needs_libtpu
+@pytest.mark.parametrize(("target", "in_stages"), [(V5E, 1), (V4, 1), ("tpu:v5e:8x8", 2)])
+def test_lists_are_taken_apart(target, in_stages):
+    """Without metadata, or with that of the call around them."""
+    x, y = tensors(2, 128, 512)
+    (z,) = tensors(1, 32, 512)
+
+    def step():
+        return xm.all_gather([x, y, z]), xm.all_gather([z + 1, y + 1])
+
+    report = torch_xla_cc.inspect(step, target=target)
+    made = report.summary
+    assert (made.traced, made.kept, made.gone) == (2 * in_stages, 2 * in_stages, 0)
+    assert made.instructions == len(report.rows) == 5 * in_stages
+    assert {row.line for row in report.rows} == {step.__code__.co_firstlineno + 1}
+    assert made.link_bytes < 1.4 * made.fewest_link_bytes
+
+
+@needs_libtpu
+def test_what_is_lost_in_a_type_of_the_compilers():
+    (x,) = tensors(1, 4096, 1024, dtype=torch.float16)
+    scatter = lambda: xm.reduce_scatter("sum", x, 1.0, 0, 8)  # noqa: E731
+    (row,) = torch_xla_cc.inspect(scatter, target=V5E).rows
+    assert (row.before, row.after) == (("reduce-scatter",), "all-reduce")
+
+
+@needs_libtpu
 def test_two_stages_are_one_call():
     """As fusions they have lost their metadata, too."""
     (x,) = tensors(1, 131072, 128)

@@ -264,6 +264,41 @@ def test_an_opcode_that_is_none(call, opcode):
             call(print, opcode=opcode, count=0)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"count": "1"}, TypeError, "count is str, but it must be an int"),
+        ({"count": float("nan")}, TypeError, "count is float"),
+        ({"count": True}, TypeError, "count is bool"),
+        ({"count": -1}, ValueError, "count = -1, but it must be a number of collectives"),
+        ({"target": 5}, TypeError, "inspect: target is int, but it must be a string"),
+        ({"timeout_s": "a"}, TypeError, "inspect: timeout_s is str"),
+        ({"timeout_s": float("nan")}, ValueError, "inspect: timeout_s = nan"),
+        ({"timeout_s": 0}, ValueError, "inspect: timeout_s = 0"),
+        ({"options": {"xla_x": "\ud800"}}, ValueError, "must be plain ASCII"),
+    ],
+    ids=str,
+)
+def test_arguments_that_are_none(arguments, error, message):
+    x = torch.zeros(4, 2, device=torch_xla.device())
+    for call in (torch_xla_cc.assert_overlaps, torch_xla_cc.assert_lowers_to):
+        opcode = () if call is torch_xla_cc.assert_overlaps else ("all-gather",)
+        with pytest.raises(error, match=message):
+            call(xm.all_gather, *opcode, x, **{"target": "cpu", "world_size": 4, **arguments})
+
+
+@pytest.mark.parametrize("nothing", [5, "a", None, [], {"x": torch.ones(2)}], ids=str)
+def test_what_holds_no_xla_tensor(nothing):
+    with pytest.raises(TypeError, match=f"inspect: {type(nothing).__name__} holds no XLA tensor"):
+        torch_xla_cc.inspect(nothing)
+
+
+def test_no_copies_of_no_collective():
+    x = torch.zeros(4, 2, device=torch_xla.device())
+    with pytest.raises(AssertionError, match="there is no collective in the program"):
+        torch_xla_cc.assert_no_copy(lambda: x + 1, target="cpu", world_size=4)
+
+
 def test_assert_overlaps():
     x = device_tensor(8, 128)
     torch_xla_cc.assert_overlaps(xm.all_gather, x, count=0, target="cpu", world_size=4)

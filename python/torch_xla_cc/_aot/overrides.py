@@ -51,6 +51,8 @@ def as_texts(options: Options | None, target: str) -> dict[str, str]:
                 f"{target!r}, whose compiler would not look at it. Leave it out"
             )
         text = str(value)
+        if not text.isascii() or "\0" in text:
+            raise ValueError(f"options: {name} = {text!a}, but it must be plain ASCII, without NUL")
         # The options that all of XLA shares know these two spellings only; libtpu's know any.
         texts[name] = text.capitalize() if text.lower() in ("true", "false") else text
     return texts

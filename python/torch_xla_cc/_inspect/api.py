@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -62,8 +63,9 @@ def assert_lowers_to(
     With a mapping, such as `{"all-gather": 1, "reduce-scatter": 1}`, unless it has these and no
     other. The rest is as for `inspect`; the report is returned.
     """
-    for one in opcode if isinstance(opcode, Mapping) else (opcode,):
-        _check_opcode("assert_lowers_to", one)
+    for name, number in opcode.items() if isinstance(opcode, Mapping) else ((opcode, count),):
+        _check_opcode("assert_lowers_to", name)
+        _check_count("assert_lowers_to", number)
     report = inspect(
         what,
         *args,
@@ -108,10 +110,8 @@ def assert_overlaps(
     """
     if opcode is not None:
         _check_opcode("assert_overlaps", opcode)
-    if count is not None and count < 0:
-        raise ValueError(
-            f"assert_overlaps: count = {count}, but it must be a number of collectives, or None"
-        )
+    if count is not None:
+        _check_count("assert_overlaps", count)
     report = of_sides(*_sides(what, args, kwargs, target, world_size, timeout_s, options))
     if report.failure:
         raise AssertionError(f"there is no compiled program: {report.failure}")
@@ -142,12 +142,15 @@ def assert_no_copy(
     """AssertionError if the compiled program copies what a collective takes or gives.
 
     That is: if between a collective and what computes its operands, or computes with its results,
-    data is copied, transposed, concatenated, padded or cut. As for `inspect` otherwise.
+    data is copied, transposed, concatenated, padded or cut; or if it has no collective. As for
+    `inspect` otherwise.
     """
     sides = _sides(what, args, kwargs, target, world_size, timeout_s, options)
     report = of_sides(*sides)
     if report.failure:
         raise AssertionError(f"there is no compiled program: {report.failure}")
+    if not any(row.compiled for row in report.rows):
+        raise AssertionError(f"there is no collective in the program\n{report.to_text()}")
     found = copies.around_collectives(sides[2])
     if found:
         lines = [
@@ -168,6 +171,16 @@ def _check_opcode(function: str, opcode: object) -> None:
         )
 
 
+def _check_count(function: str, count: object) -> None:
+    if not isinstance(count, int) or isinstance(count, bool):
+        raise TypeError(
+            f"{function}: count is {type(count).__name__}, but it must be an int: a number of "
+            "collectives"
+        )
+    if count < 0:
+        raise ValueError(f"{function}: count = {count}, but it must be a number of collectives")
+
+
 def _waits(row: Row) -> str:
     says = f"{row.after} {row.name} of {places(row) or 'no known line'} waits"
     if row.meanwhile:
@@ -186,8 +199,21 @@ def _sides(
     options: Options | None,
 ) -> tuple[trace.Traced, Finder, Compiled]:
     """A traced program, its collectives, and what a compiler made of it."""
+    if target is not None and not isinstance(target, str):
+        raise TypeError(
+            f"inspect: target is {type(target).__name__}, but it must be a string, such as "
+            "'tpu:v5e:2x4', or None"
+        )
     if target is not None:
         check_target(target)
+    if not isinstance(timeout_s, (int, float)):
+        raise TypeError(
+            f"inspect: timeout_s is {type(timeout_s).__name__}, but it must be a number of seconds"
+        )
+    if not 0 < timeout_s <= threading.TIMEOUT_MAX:
+        raise ValueError(
+            f"inspect: timeout_s = {timeout_s}, but it must be a number of seconds above 0"
+        )
     if callable(what):
         title = getattr(what, "__qualname__", type(what).__name__)
         traced = trace.of_call(title, lambda: what(*args, **kwargs), target, world_size)

@@ -61,7 +61,13 @@ class Traced:
 def of_tensors(tensors: Any) -> Traced:  # noqa: ANN401 (any structure of tensors)
     """What is pending for them."""
     name, world = _C.current_target()
-    return Traced("pending tensors", _module(_xla_tensors(tensors)), (), name, world)
+    found = _xla_tensors(tensors)
+    if not found:
+        raise TypeError(
+            f"inspect: {type(tensors).__name__} holds no XLA tensor. Pass a function, or XLA tensors "
+            "in any structure"
+        )
+    return Traced("pending tensors", _module(found), (), name, world)
 
 
 class Step:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+import torch
+
 from torch_xla_cc import _C
 from torch_xla_cc._runtime.private import assume_constant_result
 
@@ -25,7 +27,7 @@ def lowering_for(target: str, world_size: int | None = None) -> Iterator[None]:
       world_size: the number of ranks; the topology's number of devices if it names one.
 
     For compiling ahead of time and for inspection: such a graph is not meant to run here. Holds for
-    the calling thread.
+    the calling thread, and for the backward passes that it runs.
     """
     if not isinstance(target, str):
         raise TypeError(f"lowering_for: target is {type(target).__name__}, but it must be a string")
@@ -40,6 +42,8 @@ def lowering_for(target: str, world_size: int | None = None) -> Iterator[None]:
     before = _C.thread_target()
     _C.set_thread_target(target, world_size or 0)
     try:
-        yield
+        # Gradients are lowered for it too: autograd has a thread of its own for them otherwise.
+        with torch.autograd.set_multithreading_enabled(False):
+            yield
     finally:
         _C.set_thread_target(*(before or (None, 0)))

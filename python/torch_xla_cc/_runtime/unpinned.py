@@ -1,4 +1,4 @@
-"""torch_xla's own all-reduces without a pinned layout, as ours are.
+"""torch_xla's own collectives without a pinned layout, as ours are.
 
 torch_xla pins by default, and XLA takes no program in which some all-reduces are pinned and some
 are not: a loss that is averaged with ours, and optimizer_step of torch_xla's. A pin is for ranks
@@ -14,19 +14,26 @@ from typing import Any
 
 from torch_xla_cc._runtime.private import XLAC
 
+# Where each of them takes whether it is pinned. Of small gathers, and of reduce-scatters, a TPU's
+# compiler makes all-reduces, pinned ones of pinned ones.
+_PLACES = {
+    "_xla_all_gather": 4,
+    "_xla_all_gather_out": 6,
+    "_xla_all_reduce": 4,
+    "_xla_all_reduce_inplace": 4,
+    "_xla_reduce_scatter": 7,
+    "_xla_reduce_scatter_coalesced": 7,
+    "_xla_reduce_scatter_coalesced_out": 8,
+    "_xla_reduce_scatter_out": 8,
+}
 
-def _without_pin(name: str) -> None:
+
+def _without_pin(name: str, place: int) -> None:
     theirs = getattr(XLAC, name)
 
     @functools.wraps(theirs)
-    def ours(
-        reduce_type: str,
-        inputs: Any,  # noqa: ANN401 (a tensor, or a list of them)
-        scale: float,
-        groups: list[list[int]],
-        pin_layout: bool,
-    ) -> Any:  # noqa: ANN401
-        return theirs(reduce_type, inputs, scale, groups, False)
+    def ours(*args: Any) -> Any:  # noqa: ANN401 (theirs, which have no names)
+        return theirs(*args[:place], False, *args[place + 1 :])
 
     setattr(XLAC, name, ours)
 
@@ -35,5 +42,5 @@ def unpin() -> None:
     """For the life of the process."""
     if os.environ.get("TORCH_XLA_CC_STOCK_PINS", "0") == "1":
         return
-    for name in ("_xla_all_reduce", "_xla_all_reduce_inplace"):
-        _without_pin(name)
+    for name, place in _PLACES.items():
+        _without_pin(name, place)

@@ -110,8 +110,9 @@ def lose(rank: int | None) -> None:
         if _C.token(rank) is None:
             _C.ranks_drop(rank)  # nothing of it is in the graph
             return
-        lost = salvage.pending(rank)
+        lost: list[torch.Tensor] = []
         try:
+            lost = salvage.pending(rank)
             if not _C.ranks_final(rank):  # else no rank goes on
                 lost = salvage.save(lost, _originals["_xla_sync_multi"])
         finally:
