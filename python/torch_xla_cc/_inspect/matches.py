@@ -95,8 +95,10 @@ def _divided(
     were: Mapping[Collective, list[Collective]],
     left: list[Collective],
 ) -> None:
-    """Adds it to all that it became: a TPU's compiler takes lists apart, and it has types of its own
-    for some. Without its metadata, or with that of the call around it."""
+    """Adds it to all that it became: a TPU's compiler takes lists apart, and has its own types.
+
+    Those have no metadata, or that of the call around it.
+    """
     for opcode in {one.opcode for one in having} or (old.opcode, "all-reduce"):
         missing = Counter(array.bytes for array in _brought(old, opcode))
         missing -= Counter(array.bytes for one in having for array in one.operands)
@@ -114,8 +116,10 @@ def _divided(
 
 
 def _brought(old: Collective, opcode: str) -> Sequence[Array]:
-    """What it takes as such an instruction. An all-gather becomes the sum of all that it gives, with
-    zeros where others' data are."""
+    """What it takes as such an instruction.
+
+    An all-gather becomes the sum of all that it gives, with zeros where others' data are.
+    """
     return old.results if (old.opcode, opcode) == ("all-gather", "all-reduce") else old.operands
 
 

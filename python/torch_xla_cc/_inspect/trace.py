@@ -64,8 +64,8 @@ def of_tensors(tensors: Any) -> Traced:  # noqa: ANN401 (any structure of tensor
     found = _xla_tensors(tensors)
     if not found:
         raise TypeError(
-            f"inspect: {type(tensors).__name__} holds no XLA tensor. Pass a function, or XLA tensors "
-            "in any structure"
+            f"inspect: {type(tensors).__name__} holds no XLA tensor. Pass a function, or XLA "
+            "tensors in any structure"
         )
     return Traced("pending tensors", _module(found), (), name, world)
 
