@@ -26,7 +26,12 @@ What the programs show, as of the date above:
   chips), ours stay what they are, in two stages, at 0.60 to 0.74 of the bytes on the busiest link
   ([spec.md](spec.md#forms-that-a-tpu-keeps)).
 - Of replicas the TPU's compiler combines all-reduces that it leaves apart for JAX's partitions.
-  That is the larger peak of data parallel on v5p.
+  That is the larger peak of data parallel on v5p: with the option
+  `xla_jf_crs_combiner_threshold_in_bytes=0` they stay four, and peak and HBM bytes are JAX's.
+- Reduce-scatters that are kept run beside nothing and are combined with nothing, in JAX neither
+  (FSDP on 2x4), whatever option is set ([overlap.md](overlap.md)). So on 64 and 256 chips fewer
+  calls of ours are helped than of JAX, which has combined all-reduces of everything there, and
+  more bytes that wait.
 - On some targets JAX's large reduce-scatters are cut unevenly by the compiler and put right by
   collective-permutes (added). Ours have none.
 - JAX's larger temporaries of tensor parallel programs on GPU and v5p are not explained yet.

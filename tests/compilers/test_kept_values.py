@@ -1,4 +1,4 @@
-"""What all_gather and reduce_scatter compute in blocks and in stages, on 8, 16 and 64 chips."""
+"""What all_gather and reduce_scatter compute in blocks and in stages, on 4 to 64 chips."""
 
 import math
 import random
@@ -7,11 +7,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 import replicas
+import torch
+import torch_xla
 
-from torch_xla_cc import _C, lowering_for
+from torch_xla_cc import _C, functions, lowering_for
+from torch_xla_cc._runtime.private import XLAC
 
 pytest.importorskip("jax", reason="pip install jax: it runs replicas on virtual devices")
 F16, F32, F64 = 10, 11, 12
+GATHERED = {1: bool, 2: np.int8, 5: np.int64, F16: np.float16, 15: np.complex64}
 OTHERS = {16: ml_dtypes.bfloat16, F16: np.float16, F64: np.float64}  # XLA's numbers of types
 
 
@@ -64,6 +68,17 @@ CASES = [
     ("tpu:v5e:4x4", "reduce_scatter", [1, 16 * 65537, 1], 1, by_pairs(16, 9), BOTH),
     ("tpu:v5e:4x4", "all_gather", [65537], 0, None, BLOCKS),
     ("tpu:v5e:4x4", "all_gather", [1, 65537, 1], 1, shuffled([range(16)], 3), BLOCKS),
+    ("tpu:v5e:2x4", "reduce_scatter", [8 * 262145], 0, None, BLOCKS),
+    ("tpu:v5e:2x4", "reduce_scatter", [33, 8 * 4990], 1, None, FILLED),
+    ("tpu:v5e:2x4", "reduce_scatter", [8 * 12, 10, 200], 0, None, ""),  # is kept
+    ("tpu:v5e:2x4", "reduce_scatter", [2 * 77, 4099], 0, [[0, 4], [1, 5], [2, 6], [3, 7]], BLOCKS),
+    ("tpu:v5e:2x4", "all_gather", [777], 0, None, BLOCKS),
+    ("tpu:v5e:2x4", "all_gather", [5, 777], 1, None, ""),
+    ("tpu:v5e:2x2", "reduce_scatter", [4 * 65537], 0, None, BLOCKS),
+    ("tpu:v5e:2x2", "all_gather", [5001], 0, shuffled([range(4)], 1), BLOCKS),
+    ("tpu:v4:2x2x2", "reduce_scatter", [8 * 131072, 8], 0, by_pairs(8, 2), BOTH),
+    ("tpu:v4:2x2x2", "reduce_scatter", [8 * 2048, 512], 0, None, BOTH),
+    ("tpu:v4:2x2x2", "all_gather", [4097], 0, None, BLOCKS),
     ("tpu:v5p:4x4x4", "reduce_scatter", [64 * 16385], 0, None, BOTH),
     ("tpu:v5p:4x4x4", "reduce_scatter", [64 * 8, 512], 0, by_pairs(64, 3), BOTH),
     ("tpu:v5p:4x4x4", "reduce_scatter", [16 * 16, 1024], 0, axes(TORUS, (0, 2)), BLOCKS),
@@ -136,6 +151,50 @@ def test_values_of_other_types_and_kinds():
         whole = stacked if kind == "sum" else np.stack(stacked)
         whole = reduced[kind](whole, axis=0) if kind == "average" else reduced[kind](whole)
         results.append([part.astype(own) for part in np.split(whole, world, dim)])
+    for got, want in zip(replicas.run(jobs, world), results, strict=True):
+        for rank in range(world):
+            assert np.array_equal(got[rank], want[rank]), rank
+
+
+def test_gathers_of_every_width():
+    """Of a vector in blocks, and of a list of which one goes in blocks: bits are not looked at."""
+    world = 4
+    rng = np.random.default_rng(9)
+    jobs, results = [], []
+    for number, own in GATHERED.items():
+        made = lowered("tpu:v5e:2x2", "all_gather", [4099], 0, None, number)
+        assert made["ways"] == ["all_gather in blocks"]
+        inputs = [rng.integers(0, 2, 4099).astype(own) for _ in range(world)]
+        jobs.append((made["bytes"], inputs))
+        results.append(np.concatenate(inputs))
+    for got, want in zip(replicas.run(jobs, world), results, strict=True):
+        assert all(np.array_equal(one, want) for one in got)
+
+
+@pytest.mark.parametrize("groups", [None, by_pairs(16, 4)])
+def test_gradients(groups):
+    """Each is of the other op: in stages, in blocks, in another order of ranks."""
+    world, rng = 16, np.random.default_rng(10)
+    jobs, results = [], []
+    for op, shape, dim in (
+        ("all_gather", (65537,), 0),
+        ("all_gather", (5, 1001), 1),
+        ("reduce_scatter", (9, 16 * 8, 512), 1),
+        ("reduce_scatter", (16 * 1003,), 0),
+    ):
+        with lowering_for("tpu:v5e:4x4"):
+            x = torch.zeros(shape).to(torch_xla.device()).requires_grad_()
+            if op == "all_gather":
+                y = functions.all_gather(x, dim, groups)
+            else:
+                y = functions.reduce_scatter("sum", x, scatter_dim=dim, groups=groups)
+            (grad,) = torch.autograd.grad((y * y.detach()).sum(), [x])
+            module = XLAC._get_xla_tensors_hlo_proto([grad])
+        inputs = [rng.integers(-9, 10, shape).astype(np.float32) for _ in range(world)]
+        jobs.append((module, inputs))
+        # All ranks have a part in the loss of what is gathered, and each gets the sums of all.
+        whole = [world * one for one in inputs] if op == "all_gather" else [sum(inputs)] * world
+        results.append(whole)
     for got, want in zip(replicas.run(jobs, world), results, strict=True):
         for rank in range(world):
             assert np.array_equal(got[rank], want[rank]), rank
