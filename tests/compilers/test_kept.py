@@ -35,6 +35,7 @@ SHAPES = [
     *(((333, 2002), 1), ((8, 65536), 1), ((16, 33, 1024), 1), ((16, 64, 512), 1)),
     *(((16, 256, 128), 2), ((16, 64, 600), 2), ((6, 128, 768), 1), ((2, 4096, 64), 2)),
     *(((8, 16, 64, 64), 1), ((8, 16, 64, 64), 2), ((8, 16, 64, 128), 3), ((524288 + 8,), 0)),
+    *(((4096, 512, 1, 1), 0), ((1, 524609, 1), 1), ((2600, 208), 1), ((16, 100, 400), 0)),
 ]
 
 
@@ -59,6 +60,8 @@ def programs(target, op, dtype, shapes, groups=None):
         operands.append((own, dim, math.prod(part) * members))
         lowered.append(made)
     compiled = _aot.compile_many([one["bytes"] for one in lowered], target)
+    for failed in (one for one in compiled if isinstance(one, _aot.CompilerError)):
+        raise failed
     return members, [
         (*operand, made, program)
         for operand, made, program in zip(operands, lowered, compiled, strict=True)

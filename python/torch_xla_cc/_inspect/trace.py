@@ -212,7 +212,7 @@ class _Before:
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
-        self._held = [_Held(x) for x in living()[rank]]
+        self._held = [_Held(x) for x in living(rank)[rank]]
 
     def changed(self) -> list[torch.Tensor]:
         """What a call has written to, and gradients that it has made."""
@@ -227,7 +227,7 @@ class _Before:
         """What is there now, was not before, and was to be computed."""
         gc.collect()
         known = {id(x) for one in self._held for x in (one.x, one.inner, one.value)}
-        new = [x for x in living()[self._rank] if id(x) not in known]
+        new = [x for x in living(self._rank)[self._rank] if id(x) not in known]
         return [x for x in new if _is_pending(x)]
 
     def restore(self) -> None:
@@ -249,8 +249,11 @@ def _hold(x: torch.Tensor, inner: torch.Tensor) -> None:
         functionalize_sync(x)
 
 
-def living() -> dict[int, list[torch.Tensor]]:
-    """The XLA tensors of this process, by rank."""
+def living(rank: int | None = None) -> dict[int, list[torch.Tensor]]:
+    """The XLA tensors of this process, by rank: of one, or of all while none of them runs.
+
+    What another thread is running has for a moment no data of any kind.
+    """
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_NO_SWITCH_S)  # other threads could end what is looked at
     try:
@@ -263,8 +266,11 @@ def living() -> dict[int, list[torch.Tensor]]:
         sys.setswitchinterval(interval)
     found: dict[int, list[torch.Tensor]] = defaultdict(list)
     for x in tensors:
-        if x.device.type == "xla" and (is_traceable_wrapper_subclass(x) or _has_data(x)):
-            found[x.device.index].append(x)
+        device = x.device
+        if device.type != "xla" or rank not in (None, device.index):
+            continue
+        if is_traceable_wrapper_subclass(x) or _has_data(x):
+            found[device.index].append(x)
     return found
 
 
