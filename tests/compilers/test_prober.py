@@ -20,6 +20,10 @@ ONE, OTHER = list(_grid.cells(DEVICE))[:2]
         (["--jobs", "0"], "argument --jobs: 0, but it must be a number of compilers, from 1"),
         (["--jobs", "few"], "argument --jobs: invalid _jobs value: 'few'"),
         (["--state", "{garbage}"], "--state {garbage}: JSONDecodeError"),
+        (
+            ["--state", "{note}"],
+            "--state {note}: ValueError: its last line is no probe: 'one line'",
+        ),
         (["--out", "{garbage}"], "--out {garbage}: JSONDecodeError"),
         (["--out", "{list}"], "--out {list}: TypeError"),
         (["--state", "{list}"], "--state {list}: TypeError"),
@@ -31,9 +35,10 @@ ONE, OTHER = list(_grid.cells(DEVICE))[:2]
 def test_before_anything_is_compiled(tmp_path, capsys, monkeypatch, arguments, says):
     monkeypatch.chdir(tmp_path)  # where the other file would be
     monkeypatch.setattr(command, "probe", lambda *_: pytest.fail("it begins"))
-    paths = {name: str(tmp_path / name) for name in ("garbage", "list", "folder")}
+    paths = {name: str(tmp_path / name) for name in ("garbage", "list", "folder", "note")}
     (tmp_path / "garbage").write_text("no line of JSON\n")
     (tmp_path / "list").write_text("[1]\n")
+    (tmp_path / "note").write_text("one line")
     (tmp_path / "folder").mkdir()
     with pytest.raises(SystemExit) as ended:
         command.main(["probe", *(one.format(**paths) for one in arguments)])

@@ -28,14 +28,18 @@ LAUNCHED = textwrap.dedent("""
     import torch_xla_cc
     from torch_xla_cc import _C
 
+    from torch_xla_cc._runtime.private import XLAC
+
     def reads(rank):
         return torch.ones((), device=torch_xla.device()).item(), _C.name_fallbacks()
 
     if __name__ == "__main__":
+        XLAC._xla_increment_counter("of a user", 7)
         assert torch_xla_cc.launch(reads, (), 3) == [(1.0, 0)] * 3
         counted = [name for name in metrics.counter_names() if name.startswith("aten::")]
         assert counted == ["aten::_local_scalar_dense"], counted
         assert metrics.counter_value(*counted) == 3
+        assert metrics.counter_value("of a user") == 7
 """)
 
 
@@ -63,7 +67,26 @@ def test_before_ranks_run_and_without_a_count(tmp_path):
     run(LAUNCHED, tmp_path)
 
 
+USED = textwrap.dedent("""
+    import torch
+    import torch_xla
+    import torch_xla.debug.metrics as metrics
+    import torch_xla_cc
+
+    if __name__ == "__main__":
+        (torch.ones(2, device=torch_xla.device()) + 1).tolist()
+        before = {name: metrics.counter_value(name) for name in metrics.counter_names()}
+        torch_xla_cc.launch(print, (), 1)
+        assert not [name for name in metrics.executed_fallback_ops() if name not in before]
+""")
+
+
+def test_a_launch_after_use_of_a_device(tmp_path):
+    run(USED, tmp_path)
+
+
 def late(rank):
+    _C.name_fallbacks()  # one rank has none of them named
     with torch.library._scoped_library("txcc_late", "DEF") as library:
         library.define("nothing(Tensor x) -> Tensor")
         return _C.name_fallbacks(), _C.name_fallbacks()

@@ -84,6 +84,8 @@ _ATTRIBUTES = {
         "_xla_all_gather_out",
         "_xla_all_reduce",
         "_xla_all_reduce_inplace",
+        "_xla_counter_names",
+        "_xla_counter_value",
         "_xla_device_kind",
         "_xla_get_cpu_tensors",
         "_xla_get_default_device",

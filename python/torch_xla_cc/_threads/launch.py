@@ -132,9 +132,6 @@ def _prepare_cpu(nprocs: int | None) -> int:
         # torch_xla runs a graph of this many nodes by itself, past the read hooks.
         os.environ["XLA_TRIM_GRAPH_SIZE"] = str(2**60)
         os.environ[_PREPARED] = str(wanted)
-        _C.name_fallbacks()
-        XLAC._clear_xla_counters()  # of the names; nothing else has run yet
-    _C.name_fallbacks()  # those of libraries loaded since
     devices = len(XLAC._xla_get_devices())
     if devices != wanted or (wanted > 1 and os.environ.get(_PREPARED) != str(wanted)):
         raise RuntimeError(
@@ -143,7 +140,18 @@ def _prepare_cpu(nprocs: int | None) -> int:
             "restarted. Call launch before any use of an XLA device, and with one nprocs in a "
             "process"
         )
+    if wanted > 1:
+        _name_fallbacks()
     return wanted
+
+
+def _name_fallbacks() -> None:
+    """Those of libraries loaded since, too. Counters are afterwards what they were."""
+    counted = {name: XLAC._xla_counter_value(name) for name in XLAC._xla_counter_names()}
+    if _C.name_fallbacks():
+        XLAC._clear_xla_counters()
+        for name, number in counted.items():
+            XLAC._xla_increment_counter(name, number)
 
 
 @contextlib.contextmanager

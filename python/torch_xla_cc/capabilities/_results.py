@@ -77,6 +77,9 @@ class State:
         self.probes: dict[str, dict[Cell, Outcome]] = {}
         self.sides: dict[str, dict[str, dict[str, object]]] = {}  # by device, by op
         *lines, unfinished = path.read_text().split("\n") if path.exists() else [""]
+        begins = '{"device": '
+        if not unfinished.startswith(begins[: len(unfinished)]):
+            raise ValueError(f"its last line is no probe: {unfinished[:40]!r}")
         self._unfinished = len(unfinished.encode())  # a run was ended while it wrote this
         for line in lines:
             row = json.loads(line)
