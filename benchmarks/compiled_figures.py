@@ -79,7 +79,11 @@ def figures(
         combined=told.combined,
         overlapped=told.overlapped,
         waits=told.waits,
-        helped=sum(len(row.before) for row in running if len(row.before) > 1 or row.overlaps),
+        helped=sum(
+            len(row.before)
+            for row in running
+            if row.first_part and (len(row.before) > 1 or row.overlaps)
+        ),
         added=sum(not row.before for row in running),
         waiting=sum(row.wire_bytes for row in running if not row.overlaps),
         link=link,

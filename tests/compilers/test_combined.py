@@ -66,6 +66,30 @@ def test_which_of_them_waits(forward):
 
 
 @needs_libtpu
+@pytest.mark.parametrize("target", [V5E, "tpu:v6e:2x4"])
+def test_what_a_chain_hands_on_is_not_computed(target):
+    """Its fusions take and give all of the gather's buffers, beside a matmul of 33 KB."""
+    (weight,) = tensors(1, 256, 2048, dtype=torch.bfloat16)
+    (x,) = tensors(1, 1024, 8, dtype=torch.bfloat16)
+    (y,) = tensors(1, 8, 8, dtype=torch.bfloat16)
+    step = lambda: (xm.all_gather(weight) * 2, (x @ y).relu())  # noqa: E731
+    (row,) = torch_xla_cc.inspect(step, target=target).rows
+    assert row.meanwhile and not row.overlaps
+    matmul = 2 * (1024 * 8 + 8 * 8 + 1024 * 8)
+    assert matmul <= row.beside_bytes < matmul + 100  # flags
+
+
+@needs_libtpu
+def test_large_ones_of_a_list_are_kept_on_a_pod():
+    x, y = tensors(2, 1024, 1024, dtype=torch.bfloat16)
+    report = torch_xla_cc.assert_lowers_to(
+        xm.all_gather, {"all-gather": 2}, [x, y], dim=0, target="tpu:v5e:8x8"
+    )
+    made = report.summary
+    assert (made.kept, made.gone, made.link_bytes) == (2, 0, made.fewest_link_bytes)
+
+
+@needs_libtpu
 def test_text_says_the_same_of_a_schedule(forward):
     pytest.importorskip("jaxlib", reason=f"jaxlib is not installed: {INSTALL}")
     program = _aot.compile_hlo(trace.of_call("forward", forward, V5E, None).module, V5E)

@@ -18,8 +18,8 @@ FEWEST = 2 * 7 * (4 * 2048 * 2048 * 2) // 8 // 2
 
 
 @pytest.fixture(scope="module")
-def pairs():
-    """By program: the figures of ours and of JAX's."""
+def benchmarks():
+    """Modules of them."""
     folder = str(Path(__file__).parents[2] / "benchmarks")
     sys.path.insert(0, folder)
     try:
@@ -28,6 +28,13 @@ def pairs():
         import compiled_programs
     finally:
         sys.path.remove(folder)
+    return compiled, compiled_figures, compiled_programs
+
+
+@pytest.fixture(scope="module")
+def pairs(benchmarks):
+    """By program: the figures of ours and of JAX's."""
+    compiled, compiled_figures, compiled_programs = benchmarks
     some = [program for program in compiled_programs.PROGRAMS if program.name in NAMES]
     modules = list(compiled.modules(TARGET, some))
     found = {}
@@ -61,3 +68,18 @@ def test_gradients_are_one_all_reduce(pairs):
     ours, _ = pairs["data parallel"]
     assert ours.opcodes == {"all-reduce": 1}
     assert (ours.combined, ours.helped, ours.calls) == (1, 4, 4)
+
+
+def test_what_combining_costs_on_v5p(benchmarks):
+    """docs/compiled.md: apart, peak and HBM bytes are those of JAX, which leaves them so."""
+    compiled, _, compiled_programs = benchmarks
+    target = "tpu:v5p:4x4x4"
+    some = [program for program in compiled_programs.PROGRAMS if program.name == NAMES[0]]
+    of = {side: hlo for _, side, hlo in compiled.modules(target, some)}
+    apart = {"xla_jf_crs_combiner_threshold_in_bytes": 0}
+    ours = [_aot.compile_hlo(of["ours"], target, options=options) for options in ({}, apart)]
+    jax = _aot.compile_hlo(of["jax"], compiled.compiled_for("jax", target))
+    assert [len(_aot.collectives(one)) for one in ours] == [1, 4]
+    assert ours[0].memory["temporaries"] > jax.memory["temporaries"]
+    assert ours[1].memory["temporaries"] == jax.memory["temporaries"]
+    assert ours[1].cost["bytes accessed"] == jax.cost["bytes accessed"]

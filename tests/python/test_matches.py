@@ -66,3 +66,25 @@ def test_without_a_name_and_of_the_same_opcode():
     scatter = collective("s", "reduce-scatter", [16], [2], 1)
     fusion = collective("", "reduce-scatter", [16], [2], groups=WRITTEN)
     assert numbers([scatter], [fusion]) == ([[0]], [])
+
+
+def gathered(name, *sizes, line=0):
+    return collective(name, "all-gather", sizes, [8 * n for n in sizes], line)
+
+
+def test_a_list_that_is_taken_apart():
+    before = [gathered("g", 4, 4, 2, line=1)]
+    parts = [gathered(name, n) for name, n in (("around", 2), ("", 4), ("", 4))]
+    assert numbers(before, parts) == ([[0]] * 3, [])
+    assert numbers(before, [gathered("g", 4, line=1), *parts[:2]]) == ([[0]] * 3, [])
+    # Not all of it, and more than it has.
+    assert numbers(before, parts[:2]) == ([[], []], [0])
+    assert numbers(before, [*parts, gathered("", 4)]) == ([[0]] * 3 + [[]], [])
+
+
+def test_parts_of_one_list_are_not_anothers():
+    """The first is gone, and the other is apart with its own name."""
+    before = [gathered("g", 4, line=1), gathered("g", 4, 2, line=2)]
+    after = [gathered("g", 4, line=2), gathered("g", 2, line=2)]
+    assert numbers(before, after) == ([[1], [1]], [0])
+    assert numbers(before[::-1], after) == ([[0], [0]], [1])

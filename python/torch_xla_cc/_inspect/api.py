@@ -212,7 +212,8 @@ def _sides(
         )
     if not 0 < timeout_s <= threading.TIMEOUT_MAX:
         raise ValueError(
-            f"inspect: timeout_s = {timeout_s}, but it must be a number of seconds above 0"
+            f"inspect: timeout_s = {timeout_s}, but it must be a number of seconds above 0, and at "
+            f"most {threading.TIMEOUT_MAX:.0f}"
         )
     if callable(what):
         title = getattr(what, "__qualname__", type(what).__name__)

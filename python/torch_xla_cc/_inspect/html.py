@@ -196,7 +196,7 @@ def _schedule(report: Record) -> str:
     text = (
         "<p>From left to right the instructions of a computation, in the order in which they are "
         "scheduled: their number, not their time. A bar is a collective, from start to done; it is "
-        "filled where something computes meanwhile.</p>"
+        "filled where something computes meanwhile that is not small.</p>"
     )
     return text + "".join(pictures)
 
@@ -206,7 +206,7 @@ def _picture(name: str, rows: list[Row], length: int) -> str:
     for i, row in enumerate(rows):
         left = row.begins * _WIDTH / length
         width = max((row.ends - row.begins + 1) * _WIDTH / length, 3)
-        busy = "busy" if row.meanwhile else "idle"
+        busy = "busy" if row.overlaps else "idle"
         says = f"{became(row)} {row.name}: {row.begins} to {row.ends} of {length}"
         says += f", meanwhile {short(row.meanwhile)}" if row.meanwhile else ", nothing meanwhile"
         anchor = left + width + 6 if left + width < _WIDTH * 0.75 else left - 6

@@ -30,11 +30,10 @@ def matched(
     for one, was in zip(after, were, strict=True):
         if len(was) < 2 and len(one.operands) == 1:
             _flattened(one, was, left, before)
+    became = dict(zip(after, were, strict=True))
     for old in before:
-        having = [one for one, was in zip(after, were, strict=True) if was == [old]]
-        if old in left or (having and len(old.operands) > 1):
-            new = [one for one, was in zip(after, were, strict=True) if not was]
-            _divided(old, having, new, dict(zip(after, were, strict=True)), left)
+        if old in left or len(old.operands) > 1:
+            _divided(old, became, left, before)
     return were, left
 
 
@@ -90,27 +89,32 @@ def _flattened(
 
 def _divided(
     old: Collective,
-    having: Sequence[Collective],
-    new: Sequence[Collective],
-    were: Mapping[Collective, list[Collective]],
+    became: Mapping[Collective, list[Collective]],
     left: list[Collective],
+    before: Sequence[Collective],
 ) -> None:
     """Adds it to all that it became: a TPU's compiler takes lists apart, and has its own types.
 
-    Those have no metadata, or that of the call around it.
+    Those have no metadata, or that of the call around it; not that of another collective.
     """
+    having = [one for one, was in became.items() if was == [old]]
+    if not having and old not in left:
+        return  # it is combined with others
+    others = {other.source for other in before if other.source.op_name} - {old.source}
     for opcode in {one.opcode for one in having} or (old.opcode, "all-reduce"):
         missing = Counter(array.bytes for array in _brought(old, opcode))
         missing -= Counter(array.bytes for one in having for array in one.operands)
         parts = []
-        for one in new:
+        for one, was in became.items():
+            if was or one.opcode != opcode or one.source in others or not _may_become(old, one):
+                continue
             sizes = Counter(array.bytes for array in one.operands)
-            if one.opcode == opcode and _may_become(old, one) and not sizes - missing:
+            if not sizes - missing:
                 missing -= sizes
                 parts.append(one)
         if not missing:
             for one in parts:
-                were[one].append(old)
+                became[one].append(old)
             left[:] = [one for one in left if one is not old]
             return
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
@@ -89,11 +90,13 @@ def rows(
 ) -> list[Row]:
     """A row for each collective of the compiled program; then those that are gone."""
     were, gone = matched(before, after)
-    made = [_row(one, was, one.opcode, world, target) for one, was in zip(after, were, strict=True)]
+    handed = _handed_on(after)
+    made = []
     seen: set[Collective] = set()
-    for i, was in enumerate(were):
-        if not seen.isdisjoint(was):
-            made[i] = replace(made[i], first_part=False)
+    for one, was in zip(after, were, strict=True):
+        row = _row(one, was, one.opcode, world, target)
+        touched = sum(_touched(step, handed[step]) for step in one.meanwhile)
+        made.append(replace(row, first_part=seen.isdisjoint(was), beside_bytes=touched))
         seen.update(was)
     return made + [_row(one, [one], GONE, world, target) for one in gone]
 
@@ -158,14 +161,29 @@ def _row(one: Collective, was: list[Collective], after: str, world: int, target:
         ends=one.ends,
         in_loop=one.in_loop,
         calls=tuple((old.source.file, old.source.line) for old in was),
-        beside_bytes=sum(map(_touched, one.meanwhile)),
     )
 
 
-def _touched(step: Instruction) -> int:
-    """The bytes that it reads and writes."""
-    arrays = [*step.arrays, *(array for operand in step.operands for array in operand.arrays)]
-    return sum(array.bytes for array in arrays)
+def _handed_on(after: Sequence[Collective]) -> dict[Instruction, list[Collective]]:
+    """The collectives that are spread over fusions, by those that compute beside them."""
+    found: dict[Instruction, list[Collective]] = defaultdict(list)
+    for one in after:
+        for step in one.meanwhile if one.in_chain else ():
+            found[step].append(one)
+    return found
+
+
+def _touched(step: Instruction, handed: Sequence[Collective]) -> int:
+    """The bytes that it reads and writes, but for those of collectives that it hands on.
+
+    It takes what such a one takes and gives, and gives that, with what has come so far.
+    """
+    reads = Counter(array for operand in step.operands for array in operand.arrays)
+    writes = Counter(step.arrays)
+    for one in handed:
+        reads -= Counter((*one.operands, *one.results))
+        writes -= Counter((*one.operands, *one.results, *one.results))
+    return sum(array.bytes for array in (reads + writes).elements())
 
 
 def _named(step: Instruction) -> str:
