@@ -27,6 +27,7 @@ ONE, OTHER = list(_grid.cells(DEVICE))[:2]
         (["--out", "{garbage}"], "--out {garbage}: JSONDecodeError"),
         (["--out", "{list}"], "--out {list}: TypeError"),
         (["--state", "{list}"], "--state {list}: TypeError"),
+        (["--state", "x", "--out", "./x"], "--state and --out are both x. Name two files"),
         (["--state", "{folder}"], "--state {folder}: IsADirectoryError"),
         (["--out", "{garbage}/x.json"], "--out {garbage}/x.json: "),
     ],

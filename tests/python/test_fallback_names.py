@@ -63,7 +63,7 @@ def test_each_operator_is_named_once(tmp_path):
 
 
 def test_before_ranks_run_and_without_a_count(tmp_path):
-    """.item() of three ranks at once, the first of the process, ended it in one of twenty runs."""
+    """.item() of three ranks at once, the first of the process, ended it in 3 of 67 runs."""
     run(LAUNCHED, tmp_path)
 
 

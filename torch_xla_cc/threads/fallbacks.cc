@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 #include <unordered_set>
+#include <vector>
 
 namespace xla_cc {
 namespace {
@@ -26,6 +27,13 @@ void EndCall(const c10::OperatorHandle&, torch::jit::Stack*) { throw Counted(); 
 int64_t NameFallbacks() {
   static auto* named = new std::unordered_set<c10::OperatorName>;
   auto& dispatcher = c10::Dispatcher::singleton();
+  std::vector<c10::OperatorHandle> fresh;
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (!op || op->schema().arguments().empty() || !named->insert(name).second) continue;
+    fresh.push_back(*op);
+  }
+  if (fresh.empty()) return 0;
   const auto missing = dispatcher.findSchemaOrThrow(kMissing, "");
   if (missing.hasKernelForDispatchKey(c10::DispatchKey::XLA)) {
     throw std::runtime_error(std::string("launch: torch_xla has a kernel of its own for ") +
@@ -42,18 +50,15 @@ int64_t NameFallbacks() {
     const c10::impl::ExcludeDispatchKeyGuard as_ever(kEndsCalls);
     return at::empty({1});
   }();
-  const int64_t before = static_cast<int64_t>(named->size());
-  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    const auto op = dispatcher.findSchema(name);
-    if (!op || op->schema().arguments().empty() || !named->insert(name).second) continue;
-    torch::jit::Stack stack(op->schema().arguments().size());
+  for (const c10::OperatorHandle& op : fresh) {
+    torch::jit::Stack stack(op.schema().arguments().size());
     stack.front() = any;
     try {
-      fallback.callBoxed(*op, keys, &stack);
+      fallback.callBoxed(op, keys, &stack);
     } catch (const Counted&) {
     }
   }
-  return static_cast<int64_t>(named->size()) - before;
+  return static_cast<int64_t>(fresh.size());
 }
 
 }  // namespace xla_cc

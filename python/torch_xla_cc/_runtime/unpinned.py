@@ -1,4 +1,4 @@
-"""torch_xla's own collectives without a pinned layout, as ours are.
+"""torch_xla's own all_reduces, reduce_scatters and all_gathers without a pinned layout, as ours.
 
 torch_xla pins by default, and XLA takes no program in which some all-reduces are pinned and some
 are not: a loss that is averaged with ours, and optimizer_step of torch_xla's. A pin is for ranks

@@ -112,6 +112,8 @@ def main(arguments: Sequence[str]) -> int:
     if chosen.command == "shapes":
         shapes(chosen.targets)
         return 0
+    if chosen.state.resolve() == chosen.out.resolve():
+        prober.error(f"--state and --out are both {chosen.out}. Name two files")
     for option, path, read in (("state", chosen.state, State), ("out", chosen.out, _measured.load)):
         try:  # hours before it would be written
             path.parent.mkdir(parents=True, exist_ok=True)
