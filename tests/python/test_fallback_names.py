@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import uuid
 
 import torch
 import worlds
@@ -87,7 +88,7 @@ def test_a_launch_after_use_of_a_device(tmp_path):
 
 def late(rank):
     _C.name_fallbacks()  # one rank has none of them named
-    with torch.library._scoped_library("txcc_late", "DEF") as library:
+    with torch.library._scoped_library(f"txcc_{uuid.uuid4().hex}", "DEF") as library:
         library.define("nothing(Tensor x) -> Tensor")
         return _C.name_fallbacks(), _C.name_fallbacks()
 

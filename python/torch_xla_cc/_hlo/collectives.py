@@ -6,6 +6,7 @@ from bisect import bisect
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from .effort import Effort, effort, effort_of
 from .halves import half
 from .instruction import Array, Groups, Instruction, Source, arrays
 from .opcodes import (
@@ -44,6 +45,7 @@ class Collective:
     ends: int = 0
     # What computes between start and done, the first of it if that is much.
     meanwhile: list[Instruction] = field(default_factory=list, repr=False)
+    efforts: list[Effort] = field(default_factory=list, repr=False)  # of each of these
     in_loop: bool = False  # how often it runs is not known
     in_chain: bool = False  # of fusions
 
@@ -88,6 +90,7 @@ class Finder:
         # Opcodes of each computation and of what it runs, with the targets of custom calls.
         self._contents: dict[str, frozenset[str]] = {}
         self._halves: dict[str, str] = {}
+        self.efforts: dict[str, Effort] = {}  # of computations that others may run
         self._found: dict[str, list[Collective]] = {}  # in each computation
         self._wrapped: set[str] = set()
         self._called: dict[str, set[str]] = {}  # by each computation
@@ -116,6 +119,8 @@ class Finder:
         )
         if becomes := half(computation):
             self._halves[name] = becomes
+        if not computation.is_entry:
+            self.efforts[name] = effort_of(computation, self.efforts)
         if self._contents[name] & COLLECTIVES:
             self.signatures[name] = _signature(computation)
 
@@ -207,6 +212,7 @@ class _Scan:
         self.found: dict[Instruction, Collective] = {}
         self._running: dict[Instruction, list[Collective]] = {}  # by start, or what goes on with it
         self._computing: list[int] = []  # places of what computes
+        self._efforts: dict[Instruction, Effort] = {}
 
     def take(self, place: int, instruction: Instruction) -> None:
         if self._is_later_part(instruction):
@@ -246,6 +252,7 @@ class _Scan:
             self._computes(place, one)
             for collective in collectives:
                 collective.meanwhile.append(one)
+                collective.efforts.append(self._efforts[one])
         if not ends:
             self._running.setdefault(one, []).extend(collectives)
             return
@@ -258,11 +265,13 @@ class _Scan:
                     self._instructions[at]
                     for at in self._computing[first : first + _MOST_MEANWHILE]
                 ]
+                collective.efforts = [self._efforts[step] for step in collective.meanwhile]
 
     def _computes(self, place: int, one: Instruction) -> None:
         contents = self._finder.contents(one)
         one.holds = next((opcode for opcode in HEAVY if opcode in contents), "")
         self._computing.append(place)
+        self._efforts[one] = effort(one, self._finder.efforts)
 
 
 def _signature(computation: Computation) -> tuple[list[Array], list[Array]]:

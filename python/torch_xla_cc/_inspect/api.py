@@ -104,8 +104,8 @@ def assert_overlaps(
 ) -> Report:
     """AssertionError unless the collectives of the compiled program run beside a computation.
 
-    All of an opcode, such as "all-gather", or of any if None; or at least `count` of them. What
-    reads and writes fewer bytes than come to a rank meanwhile does not count. It names those that
+    All of an opcode, such as "all-gather", or of any if None; or at least `count` of them. What is
+    done before memory could move the bytes that come to a rank does not count. It names those that
     wait, with their lines. The rest is as for `inspect`; the report is returned.
     """
     if opcode is not None:
@@ -184,7 +184,7 @@ def _check_count(function: str, count: object) -> None:
 def _waits(row: Row) -> str:
     says = f"{row.after} {row.name} of {places(row) or 'no known line'} waits"
     if row.meanwhile:
-        says += f": what computes meanwhile touches {row.beside_bytes:,} bytes, "
+        says += f": what computes meanwhile is worth {row.beside_bytes:,} bytes, "
         says += f"and {row.wire_bytes:,} come"
     return says
 

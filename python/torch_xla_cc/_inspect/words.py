@@ -49,7 +49,9 @@ def ranks(row: Row, world: int) -> str:
 
 def overlap(row: Row) -> str:
     """What computes meanwhile."""
-    return short(row.meanwhile) or "waits" if row.compiled else ""
+    if not row.compiled or row.overlaps:
+        return short(row.meanwhile)
+    return f"waits, beside little: {short(row.meanwhile)}" if row.meanwhile else "waits"
 
 
 def places(row: Row) -> str:

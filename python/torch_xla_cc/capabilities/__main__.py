@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -117,6 +118,8 @@ def main(arguments: Sequence[str]) -> int:
     for option, path, read in (("state", chosen.state, State), ("out", chosen.out, _measured.load)):
         try:  # hours before it would be written
             path.parent.mkdir(parents=True, exist_ok=True)
+            if not os.access(path if path.exists() else path.parent, os.W_OK):
+                raise PermissionError("it cannot be written")
             if path.exists():
                 read(path)
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
