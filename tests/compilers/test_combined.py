@@ -6,6 +6,7 @@ import torch
 import torch_xla
 from test_aot import INSTALL, V5E, needs_libtpu
 from test_aot_gpu import H100, needs_plugin
+from torch_xla.experimental.scan import scan
 
 import torch_xla_cc
 from torch_xla_cc import _aot
@@ -15,6 +16,7 @@ from torch_xla_cc._hlo.collectives import finder
 from torch_xla_cc._inspect import trace
 
 V4 = "tpu:v4:2x2x2"
+RING = [[rank, (rank + 1) % 8] for rank in range(8)]
 
 
 def tensors(count, *shape, dtype=torch.float32):
@@ -106,8 +108,7 @@ def test_text_says_the_same_of_a_schedule(forward):
 def permute_beside_a_matmul(rows):
     (x,) = tensors(1, 4096, 1024)
     (y,) = tensors(1, rows, 2048, dtype=torch.bfloat16)
-    ring = [[rank, (rank + 1) % 8] for rank in range(8)]
-    return lambda: (xm.collective_permute(x, ring) + 1, y @ y.t())
+    return lambda: (xm.collective_permute(x, RING) + 1, y @ y.t())
 
 
 @needs_libtpu
@@ -125,15 +126,59 @@ def test_a_slice_of_much_is_little(dynamic):
     """It would be more than what comes if all that it may read did count."""
     x, much = tensors(1, 4096, 1024) + tensors(1, 64, 1024, 1024)
     (at,) = tensors(1, dtype=torch.int32)
-    ring = [[rank, (rank + 1) % 8] for rank in range(8)]
 
     def step():
         part = much.index_select(0, at.reshape(1))[0] if dynamic else much[5]
-        return xm.collective_permute(x, ring) + 1, (part * 3).sin()
+        return xm.collective_permute(x, RING) + 1, (part * 3).sin()
 
     (row,) = torch_xla_cc.inspect(step, target=V5E).rows
     assert row.meanwhile and not row.overlaps
     assert 2 * 1024 * 1024 * 4 <= row.beside_bytes < 2 * 1024 * 1024 * 4 + 1000
+
+
+@needs_libtpu
+@pytest.mark.parametrize("what", ["convolution", "matmuls", "sum"])
+def test_much_beside_a_permute(what):
+    """Channels of one number, a batch of square matrices; and what is one number in the end."""
+    (x,) = tensors(1, 32768, 1024)
+    (pictures,) = tensors(1, 128, 256, 28, 28, dtype=torch.bfloat16)
+    (filters,) = tensors(1, 256, 256, 3, 3, dtype=torch.bfloat16)
+    (batch,) = tensors(1, 8, 2048, 2048, dtype=torch.bfloat16)
+    (much,) = tensors(1, 64, 1024, 1024)
+    works = {
+        "convolution": lambda: torch.conv2d(pictures, filters, padding=1),
+        "matmuls": lambda: torch.bmm(batch, batch),
+        "sum": lambda: (much * much).sum(),
+    }
+
+    def step():
+        return xm.collective_permute(x, RING) + 1, works[what]()
+
+    (row,) = torch_xla_cc.inspect(step, target=V5E).rows
+    assert row.overlaps
+    expected = {
+        "convolution": 128 * 256 * 256 * (3 * 28 - 2) ** 2 / 120,
+        "matmuls": 8 * 2048**3 / 120,
+        "sum": 64 << 22,
+    }
+    assert row.beside_bytes == pytest.approx(expected[what], rel=0.3)
+
+
+@needs_libtpu
+def test_what_a_loop_carries_is_not_computed():
+    """Of what it slices, a row a time."""
+    x, start = tensors(1, 4096, 1024) + tensors(1, 8, 128)
+    (many,) = tensors(1, 16384, 8, 128)
+
+    def step():
+        def body(carried, row):
+            return torch.tanh(carried * row), carried.sum()
+
+        return xm.collective_permute(x, RING) + 1, scan(body, start, many)[0]
+
+    (row,) = torch_xla_cc.inspect(step, target=V5E).rows
+    assert row.beside == ("while",)
+    assert not row.overlaps and 8 * 128 * 4 < row.beside_bytes < 100_000
 
 
 @needs_libtpu

@@ -6,7 +6,7 @@ from bisect import bisect
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .effort import Effort, effort, effort_of
+from .effort import Effort, Efforts, effort, efforts
 from .halves import half
 from .instruction import Array, Groups, Instruction, Source, arrays
 from .opcodes import (
@@ -90,7 +90,7 @@ class Finder:
         # Opcodes of each computation and of what it runs, with the targets of custom calls.
         self._contents: dict[str, frozenset[str]] = {}
         self._halves: dict[str, str] = {}
-        self.efforts: dict[str, Effort] = {}  # of computations that others may run
+        self.efforts: dict[str, Efforts] = {}  # of computations that others may run
         self._found: dict[str, list[Collective]] = {}  # in each computation
         self._wrapped: set[str] = set()
         self._called: dict[str, set[str]] = {}  # by each computation
@@ -120,7 +120,7 @@ class Finder:
         if becomes := half(computation):
             self._halves[name] = becomes
         if not computation.is_entry:
-            self.efforts[name] = effort_of(computation, self.efforts)
+            self.efforts[name] = efforts(computation.instructions, computation.root, self.efforts)
         if self._contents[name] & COLLECTIVES:
             self.signatures[name] = _signature(computation)
 
@@ -192,7 +192,7 @@ class Finder:
         return not (
             opcode in MOVES
             or instruction.custom_call_target in MOVING_CALLS
-            or instruction.shape.endswith("[]")
+            or _is_scalar(instruction)
             or plain(opcode) in COLLECTIVES
             or self.opcode(instruction)
         )
@@ -272,6 +272,11 @@ class _Scan:
         one.holds = next((opcode for opcode in HEAVY if opcode in contents), "")
         self._computing.append(place)
         self._efforts[one] = effort(one, self._finder.efforts)
+
+
+def _is_scalar(one: Instruction) -> bool:
+    """Whether it makes one number, of numbers."""
+    return one.shape.endswith("[]") and all(op.shape.endswith("[]") for op in one.operands)
 
 
 def _signature(computation: Computation) -> tuple[list[Array], list[Array]]:

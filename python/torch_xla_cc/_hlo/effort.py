@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .instruction import Array, Instruction, arrays
-from .text import Computation
+from .instruction import Instruction, arrays
+from .opcodes import MOVES
 
 # These read, of their first operand, as much as they give.
 _LOOKING = frozenset({"dynamic-slice", "gather", "slice"})
-# These write, in place, as much as this operand of theirs has.
-_IN_PLACE = {"dynamic-update-slice": 1, "scatter": 2}
-_PRODUCTS = frozenset({"convolution", "dot"})
-_PRODUCT_CALLS = "__cublas"  # custom calls: a GPU's matrix products
+# These look at other elements of an operand than those that they give, where it has as many.
+_MIXING = frozenset(
+    {"convolution", "custom-call", "dot", "fft", "reduce-window", "select-and-scatter", "sort"}
+)
+_FUSIONS = frozenset({"async-start", "fusion"})
+_HANDING = frozenset({"bitcast", "tuple"})
+# A GPU's libraries: what they work in is given too, but is no result.
+_LIBRARIES = "__cu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,90 +28,139 @@ class Effort:
 
     reads: tuple[int, ...]  # bytes, of each operand
     writes: int  # bytes
-    products: int  # of two numbers, about and not too many
+    products: int  # of two numbers
 
 
-def effort(one: Instruction, known: Mapping[str, Effort]) -> Effort:
-    """Of an instruction; `known` are the computations that it may run."""
-    reads = [_bytes(operand) for operand in one.operands]
-    writes = _bytes(one)
-    if one.opcode in _LOOKING:
-        reads[:1] = [writes]
-    elif place := _IN_PLACE.get(one.opcode):
-        reads[0], writes = 0, sum(reads[place : place + 1])
+@dataclass(frozen=True, slots=True)
+class Efforts:
+    """Of running a computation."""
+
+    fused: Effort  # as one: what it reads of its parameters, and writes of its result
+    touched: int  # bytes, by its instructions one after the other
+
+
+def effort(one: Instruction, known: Mapping[str, Efforts], in_place: bool = True) -> Effort:
+    """Of an instruction; `known` are the computations that it may run.
+
+    `in_place`: what writes into a part of its operand does that, and does not copy it.
+    """
     inner = [known[name] for name in one.called if name in known]
-    if one.opcode in ("fusion", "call", "async-start") and len(inner) == 1:
-        reads = [min(pair) for pair in zip(reads, inner[0].reads, strict=False)]
-        writes = min(writes, inner[0].writes)
-    return Effort(tuple(reads), writes, _products(one) + sum(each.products for each in inner))
+    if inner and one.opcode in ("call", "conditional", "while"):
+        # What it hands over stays where it is.
+        if one.opcode == "conditional":  # which branch is not known
+            inner = [min(inner, key=lambda each: (each.touched, each.fused.products))]
+        products = sum(each.fused.products for each in inner)
+        touched = sum(each.touched for each in inner)
+        return Effort((0,) * len(one.operands), touched, products)
+    reads = [_bytes(operand.type) for operand in one.operands]
+    writes = _bytes(one.type)
+    if one.opcode == "get-tuple-element" or (one.opcode in _LOOKING and reads):
+        reads[:1] = [writes]
+    elif one.custom_call_target.startswith(_LIBRARIES):
+        writes = sum(array.bytes for array in one.arrays[:1])
+    elif in_place and (updates := _updates(one)):
+        whole, first = updates
+        reads[:whole] = [0] * whole
+        writes = sum(reads[first : first + whole])
+    if one.opcode in _FUSIONS and len(inner) == 1:
+        fused = inner[0].fused
+        reads = [min(pair) for pair in zip(reads, _filled(fused.reads, len(reads)), strict=True)]
+        writes = min(writes, fused.writes)
+    return Effort(tuple(reads), writes, one.products + sum(each.fused.products for each in inner))
 
 
-def effort_of(computation: Computation, known: Mapping[str, Effort]) -> Effort:
-    """Of a computation: what it reads of its parameters, and writes of its result."""
-    wanted: Counter[Instruction] = Counter()  # bytes
-    made = {one: effort(one, known) for one in computation.instructions}
-    root = computation.root
-    if root is not None:
-        wanted[root] = _bytes(root)
-    for one in reversed(computation.instructions):
-        part = _part(wanted[one], one)
-        for operand, read in zip(one.operands, made[one].reads, strict=False):
-            # What is computed element by element is computed where it is wanted only.
-            alike = _elements(operand) == _elements(one)
-            wanted[operand] += math.ceil(read * part) if alike else read * (part > 0)
-    taken = {
-        one.number: min(wanted[one], _bytes(one))
-        for one in computation.instructions
-        if one.opcode == "parameter"
-    }
-    return Effort(
-        reads=tuple(taken.get(number, 0) for number in range(max(taken, default=-1) + 1)),
-        writes=_written(root, made) if root is not None else 0,
-        products=sum(one.products for one in made.values()),
+def efforts(
+    instructions: Sequence[Instruction],
+    root: Instruction | None,
+    known: Mapping[str, Efforts],
+) -> Efforts:
+    """Of a computation."""
+    results = set() if root is None else _results(root)
+    may_write = _may_write(instructions)
+    made = {one: effort(one, known, one in results and one in may_write) for one in instructions}
+    stepwise = [effort(one, known) for one in instructions if one.opcode not in MOVES]
+    return Efforts(
+        Effort(
+            reads=_read(instructions, root, made),
+            writes=sum(made[one].writes for one in results),
+            products=sum(one.products for one in stepwise),
+        ),
+        touched=sum(sum(one.reads) + one.writes for one in stepwise),
     )
 
 
-def _written(one: Instruction, made: Mapping[Instruction, Effort]) -> int:
-    if one.opcode == "tuple":
-        return sum(_written(operand, made) for operand in one.operands)
-    if one.opcode == "bitcast":
-        return _written(one.operands[0], made)
-    return made[one].writes
+def _read(
+    instructions: Sequence[Instruction],
+    root: Instruction | None,
+    made: Mapping[Instruction, Effort],
+) -> tuple[int, ...]:
+    """Of each parameter, the bytes that what is wanted of the root needs."""
+    wanted: Counter[Instruction] = Counter()
+    if root is not None:
+        wanted[root] = _bytes(root.type)
+    for one in reversed(instructions):
+        whole, own = _bytes(one.type), wanted[one]
+        for operand, read in zip(one.operands, made[one].reads, strict=False):
+            if one.opcode not in _MIXING and _elements(operand.type) == _elements(one.type):
+                # Element by element: computed where it is wanted only.
+                wanted[operand] += -(-read * min(own, whole) // whole) if whole else 0
+            else:
+                wanted[operand] += read if own else 0
+    parameters = [one for one in instructions if one.opcode == "parameter"]
+    taken = {one.number: min(wanted[one], _bytes(one.type)) for one in parameters}
+    return tuple(taken.get(number, 0) for number in range(len(parameters)))
 
 
-def _part(wanted: int, one: Instruction) -> float:
-    """How much of it."""
-    whole = _bytes(one)
-    return min(1.0, wanted / whole) if whole else float(wanted > 0)
+def _results(root: Instruction) -> set[Instruction]:
+    """What gives the result: tuples are taken apart, and what is written into has been written."""
+    seen = {root}
+    waiting = [root]
+    while waiting:
+        one = waiting.pop()
+        inner = one.operands
+        if one.opcode not in _HANDING:
+            inner = [operand for operand in inner[: _whole(one)] if _whole(operand)]
+        waiting.extend(set(inner) - seen)
+        seen.update(inner)
+    return {one for one in seen if one.opcode not in _HANDING}
 
 
-def _products(one: Instruction) -> int:
-    """Of two matrices, by what they and their product have: the root of [m,k] [k,n] [m,n].
-
-    Of many such pairs, [b,m,k] [b,k,n] [b,m,n], it is `b` times the root without it. Which dimension
-    that is is not known here: the largest that all have may be larger, and then these are fewer.
-    """
-    is_call = one.custom_call_target.startswith(_PRODUCT_CALLS)
-    if not (is_call or one.opcode in _PRODUCTS) or len(one.operands) < 2:
-        return 0
-    three = [_arrays(some.type)[:1] for some in (*one.operands[:2], one)]
-    shapes = [[dim for dim in array.dims if dim > 1] for some in three for array in some]
-    if len(shapes) < 3:
-        return 0
-    left, right, given = map(Counter, shapes)
-    shared = sorted((left & right & given).elements(), reverse=True)
-    pairs = math.prod(shared[: max(0, min(map(len, shapes)) - 2)])
-    return math.isqrt(math.prod(map(math.prod, shapes)) // pairs)
+def _may_write(instructions: Iterable[Instruction]) -> set[Instruction]:
+    """What writes into a part of a parameter. What writes into anything else makes that first."""
+    found: set[Instruction] = set()
+    for one in instructions:
+        first = one.operands[0] if one.operands else None
+        handed = one.opcode == "bitcast" or _whole(one) > 0
+        if one.opcode == "parameter" or (handed and first in found):
+            found.add(one)
+    return found
 
 
-def _bytes(one: Instruction) -> int:
-    return sum(array.bytes for array in _arrays(one.type))
+def _whole(one: Instruction) -> int:
+    """How many operands it writes into parts of."""
+    updates = _updates(one)
+    return updates[0] if updates else 0
 
 
-def _elements(one: Instruction) -> list[int]:
-    return [array.elements for array in _arrays(one.type)]
+def _updates(one: Instruction) -> tuple[int, int] | None:
+    """Of what writes into a part: how many operands are written into, and the first that is put."""
+    if one.opcode == "dynamic-update-slice":
+        return 1, 1
+    if one.opcode == "scatter":
+        whole = (len(one.operands) - 1) // 2
+        return whole, whole + 1
+    return None
+
+
+def _filled(reads: Sequence[int], size: int) -> list[int]:
+    return [*reads, *[0] * size][:size]
 
 
 @lru_cache(maxsize=1 << 14)
-def _arrays(type: str) -> Sequence[Array]:
-    return arrays(type)
+def _bytes(type: str) -> int:
+    return sum(array.bytes for array in arrays(type))
+
+
+@lru_cache(maxsize=1 << 14)
+def _elements(type: str) -> int:
+    return sum(array.elements for array in arrays(type))

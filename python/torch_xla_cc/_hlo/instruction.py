@@ -78,6 +78,7 @@ class Instruction:
     dimensions: tuple[int, ...] = ()
     number: int = -1  # of a parameter, and of what get-tuple-element takes
     cut: Cut = ()  # of a slice
+    products: int = 0  # of two numbers, of what multiplies matrices
     source: Source = NOWHERE  # of collectives, of what may hold one, and of what takes long
     holds: str = ""  # of what runs computations: what takes longest in them
 

@@ -22,6 +22,9 @@ WRAPPERS = frozenset({"fusion", "async-start"})
 # What takes long: a fusion is called after the first of these that it has.
 HEAVY = ("convolution", "dot", "custom-call", "sort", "scatter", "reduce-window", "reduce")
 
+# What may multiply matrices.
+PRODUCTS = frozenset({"convolution", "custom-call", "dot"})
+
 # Instructions that compute nothing: they name, group or move data.
 MOVES = frozenset(
     {
@@ -45,7 +48,7 @@ MOVES = frozenset(
 )
 # A TPU compiler moves a tensor into fast memory by asynchronous slices, and takes those together by
 # a ConcatBitcast.
-MOVING_CALLS = frozenset({"ConcatBitcast"})
+MOVING_CALLS = frozenset({"AllocateBuffer", "ConcatBitcast"})
 
 # A TPU compiler spreads a collective over fusions. The first calls this.
 CHAIN_BEGINS = "AsyncCollectiveStart"

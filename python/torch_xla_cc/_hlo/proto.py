@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from .._hlo import protobuf
+from .._hlo import products, protobuf
 from .attributes import iota_groups, pairs
 from .instruction import NOWHERE, Groups, Instruction, Source
-from .opcodes import has_source, is_collective
+from .opcodes import PRODUCTS, has_source, is_collective
 from .text import Computation, Header
 
 _SEND_PAIRS = "_xla_send_recv_source_target_pairs"
@@ -81,6 +81,8 @@ def _instruction(
         instruction.number = proto.tuple_index
     elif proto.opcode == "slice":
         instruction.cut = tuple((d.start, d.limit, d.stride) for d in proto.slice_dimensions)
+    elif proto.opcode in PRODUCTS:
+        instruction.products = _products(proto, instruction)
     if is_collective(proto.opcode):
         instruction.groups = _groups(proto)
         instruction.dimensions = tuple(proto.dimensions)
@@ -88,6 +90,34 @@ def _instruction(
         if sent := proto.frontend_attributes.map.get(_SEND_PAIRS):
             instruction.pairs = pairs(sent)
     return instruction
+
+
+def _products(proto: protobuf.Message, one: Instruction) -> int:
+    if proto.opcode == "dot":
+        contracts = proto.dot_dimension_numbers.lhs_contracting_dimensions
+        return products.of_matmul(one, contracts)
+    if not products.is_convolution(one):
+        return products.of_text(one, proto.backend_config.decode(errors="replace"))
+    dims = proto.convolution_dimension_numbers
+    labels = [
+        {dims.input_batch_dimension: "b", dims.input_feature_dimension: "f"},
+        {dims.kernel_output_feature_dimension: "o", dims.kernel_input_feature_dimension: "i"},
+        {dims.output_batch_dimension: "b", dims.output_feature_dimension: "f"},
+    ]
+    of_space = (
+        dims.input_spatial_dimensions,
+        dims.kernel_spatial_dimensions,
+        dims.output_spatial_dimensions,
+    )
+    for label, some in zip(labels, of_space, strict=True):
+        label.update((dim, str(at)) for at, dim in enumerate(some))
+    windows = [
+        products.Window(
+            each.size, each.stride, each.padding_low, each.window_dilation, each.base_dilation
+        )
+        for each in proto.window.dimensions
+    ]
+    return products.of_convolution(one, labels, windows)
 
 
 def _groups(proto: protobuf.Message) -> Groups:

@@ -54,8 +54,10 @@ message HloInstructionProto {
   string name = 1; string opcode = 2; ShapeProto shape = 3; OpMetadata metadata = 7;
   LiteralProto literal = 8; int64 parameter_number = 9; string fusion_kind = 11;
   int64 tuple_index = 13; repeated int64 dimensions = 14;
+  Window window = 15; ConvolutionDimensionNumbers convolution_dimension_numbers = 16;
   repeated SliceDimensions slice_dimensions = 17; repeated int64 dynamic_slice_sizes = 20;
   PaddingConfig padding_config = 21; int64 channel_id = 26; string custom_call_target = 28;
+  DotDimensionNumbers dot_dimension_numbers = 30;
   int64 id = 35; repeated int64 operand_ids = 36; repeated int64 control_predecessor_ids = 37;
   repeated int64 called_computation_ids = 38; OpSharding sharding = 40;
   bytes backend_config = 43; int64 all_reduce_id = 45;
@@ -65,6 +67,22 @@ message HloInstructionProto {
   FrontendAttributes frontend_attributes = 68; bool use_global_device_ids = 71;
   string comparison_type = 72; int64 custom_call_api_version = 77;
   CollectiveDeviceListProto collective_device_list = 87;
+}
+message Window { repeated WindowDimension dimensions = 1; }
+message WindowDimension {
+  int64 size = 1; int64 stride = 2; int64 padding_low = 3; int64 padding_high = 4;
+  int64 window_dilation = 5; int64 base_dilation = 6;
+}
+message ConvolutionDimensionNumbers {
+  int64 kernel_input_feature_dimension = 3; int64 kernel_output_feature_dimension = 4;
+  repeated int64 kernel_spatial_dimensions = 6; int64 input_batch_dimension = 7;
+  int64 input_feature_dimension = 8; int64 output_batch_dimension = 9;
+  int64 output_feature_dimension = 10; repeated int64 input_spatial_dimensions = 11;
+  repeated int64 output_spatial_dimensions = 12;
+}
+message DotDimensionNumbers {
+  repeated int64 lhs_contracting_dimensions = 1; repeated int64 rhs_contracting_dimensions = 2;
+  repeated int64 lhs_batch_dimensions = 3; repeated int64 rhs_batch_dimensions = 4;
 }
 message OpSharding { int64 type = 1; repeated OpSharding tuple_shardings = 5; }
 message SliceDimensions { int64 start = 1; int64 limit = 2; int64 stride = 3; }

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from . import attributes
+from . import attributes, products
 from .instruction import Instruction, Source
-from .opcodes import has_source, is_collective
+from .opcodes import PRODUCTS, has_source, is_collective
 
 
 class HloSyntaxError(ValueError):
@@ -204,6 +204,8 @@ class Reader:
             )
         if "custom_call_target=" in own and (target := _TARGET.search(own)):
             instruction.custom_call_target = target[1]
+        if instruction.opcode in PRODUCTS:
+            instruction.products = products.of_text(instruction, rest)
         if is_collective(instruction.opcode):
             try:
                 _read_collective(instruction, rest)
