@@ -21,12 +21,25 @@ from torch_xla_cc._runtime.private import (
 )
 from torch_xla_cc.adapters import dtensor
 
-# What torch registers for CUDA and others. They are made of operators that XLA has. The key is that
-# of autograd, which comes before functionalization: there they could not write to their arguments.
+
+def _chunk_cat(tensors: list[torch.Tensor], dim: int, num_chunks: int, out: torch.Tensor) -> None:
+    """torch._chunk_cat, which writes to a view: on XLA what it pads would be all zeros."""
+    chunks = []
+    for tensor in tensors:
+        size = tensor.shape[dim]
+        padding = [0, 0] * (tensor.dim() - 1 - dim) + [0, -size % num_chunks]
+        padded = torch.nn.functional.pad(tensor, padding)
+        chunks.append(padded.reshape(*tensor.shape[:dim], num_chunks, -1))
+    out.copy_(torch.cat(chunks, dim + 1))
+
+
+# What torch registers for CUDA and others, but for chunk_cat: made of operators that XLA has. The
+# key is that of autograd, which comes before functionalization: there they could not write to their
+# arguments.
 _OPERATORS = {
     "all_gather_copy_in": fsdp_collectives.all_gather_copy_in_cuda,
     "split_with_sizes_copy": fsdp_collectives.split_with_sizes_copy,
-    "chunk_cat": fsdp_collectives.chunk_cat,
+    "chunk_cat": _chunk_cat,
     "copy_": fsdp_param.copy_,
 }
 
