@@ -58,7 +58,7 @@ class Window:
 
 
 def _hits(first: int, step: int, count: int, last: int, every: int) -> int:
-    """How many of `count` numbers, first, first + step, ..., are multiples of `every` in 0..last."""
+    """How many of `count` numbers, first, first + step and on, are multiples of `every` to last."""
     begin = max(0, -(first // step)) if first < 0 else 0
     end = min(count - 1, (last - first) // step)
     common = math.gcd(step, every)
