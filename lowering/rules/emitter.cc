@@ -98,6 +98,8 @@ int64_t Emitter::ChannelOf(const Instruction& instruction) const {
 
 Values Emitter::Emit(Instruction instruction, const Values& operands) {
   Count(instruction.opcode, instruction.wire_bytes, Bytes(instruction.results));
+  meetings_ += (meetings_.empty() ? "" : "; ") + instruction.opcode;
+  for (const Shape& shape : instruction.results) meetings_ += " " + shape.ToString();
   const bool by_channel = instruction.meeting == Meeting::kByChannel;
   Attributes attributes = instruction.attributes;
   // XLA:CPU compiles a program per thread. Only instructions with a channel and global ids meet

@@ -34,6 +34,8 @@ class Emitter {
   void set_token(const hlo::Value& token) { token_ = token; }
   // The opcodes of the collective instructions, in the order of their emission.
   const std::vector<std::string>& opcodes() const { return opcodes_; }
+  // The same with what each results in, for people: "all-gather f32[4]; all-reduce f32[2]".
+  const std::string& meetings() const { return meetings_; }
 
   // What the instructions so far cost each rank: bytes that it receives, bytes of their results.
   struct Cost {
@@ -96,6 +98,7 @@ class Emitter {
   uint64_t identity_;
   hlo::Value token_;
   std::vector<std::string> opcodes_;
+  std::string meetings_;
   std::vector<std::string> ways_;
   std::string refusal_;
   Cost cost_;

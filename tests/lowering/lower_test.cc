@@ -155,6 +155,16 @@ TEST(Lower, NameAndIdentity) {
   EXPECT_EQ(lowered.identity, "all_gather(dim=1) f32[2,3] s32[4,5]");
 }
 
+TEST(Lower, MeetingsFollowGroupsOfOthers) {
+  const auto meetings = [](const Lists& lists) {
+    return MustLower(AllGather{0, Groups(lists)}, {F32({2})}, Cpu4()).meetings;
+  };
+  EXPECT_EQ(meetings({{0, 1}, {2, 3}}), "all-gather f32[4]");
+  EXPECT_EQ(meetings({{0, 1}, {3, 2}}), "all-gather f32[4]");
+  EXPECT_EQ(meetings({{0, 1}, {2}, {3}}), "all-reduce f32[4]");
+  EXPECT_EQ(meetings({{0}, {1, 2, 3}}), "all-reduce f32[6]");
+}
+
 TEST(Lower, NamesOfAllOps) {
   const std::vector<std::pair<Collective, std::string>> expected = {
       {AllGather{}, "all_gather(dim=0, groups=world)"},

@@ -260,3 +260,69 @@ def of_the_own_group_only(rank):
 
 def test_groups_that_do_different_things():
     assert worlds.run(4, of_the_own_group_only) == [[[3.0, 3.0]]] * 2 + [[[7.0, 7.0]] * 2] * 2
+
+
+# Lists in which ranks 0 and 1 are a group, of five ranks.
+ELSEWHERE = [
+    [[0, 1]],
+    [[0, 1], [2, 3]],
+    [[0, 1], [2, 3, 4]],
+    [[0, 1], [4, 3, 2]],
+    [[0, 1], [2], [3], [4]],
+    [[2, 4], [0, 1], [3]],
+]
+OF_GROUPS = {
+    "all_gather": lambda x, groups: xm.all_gather(x, groups=groups),
+    "all_reduce": lambda x, groups: xm.all_reduce("sum", x, groups=groups),
+    "average": lambda x, groups: xm.all_reduce("average", x, groups=groups),
+    "reduce_scatter": lambda x, groups: xm.reduce_scatter(
+        "sum", torch.cat([x] * max(map(len, groups))), groups=groups
+    ),
+    "all_to_all": lambda x, groups: xm.all_to_all(
+        torch.cat([x] * max(map(len, groups))), 0, 0, groups=groups
+    ),
+    "collective_broadcast": lambda x, groups: xm.collective_broadcast([x], 0, groups=groups) or x,
+}
+EXPECTED = {
+    "all_gather": [1.0, 1.0, 2.0, 2.0],
+    "all_reduce": [3.0, 3.0],
+    "average": [1.5, 1.5],
+    "reduce_scatter": [3.0, 3.0],
+    "all_to_all": [1.0, 1.0, 2.0, 2.0],
+    "collective_broadcast": [1.0, 1.0],
+}
+
+
+def lists_that_differ_elsewhere(rank, op):
+    found = []
+    for common in ELSEWHERE:
+        for own in ELSEWHERE:
+            groups = own if rank == 1 else common
+            try:
+                x = OF_GROUPS[op](ones(2) * (rank + 1), groups)
+                found.append(x[:4].tolist())
+            except RanksDisagree as error:
+                found.append(str(error))
+            try:
+                assert go_on() == [5.0, 5.0]
+            except RanksDisagree as error:  # of a group that agreed
+                assert rank > 1, error
+                assert go_on() == [5.0, 5.0]
+    return found
+
+
+@pytest.mark.parametrize("op", OF_GROUPS)
+def test_lists_that_differ_elsewhere(op):
+    """Right values on both ranks of the group, or an error on both: never a wait in XLA."""
+    by_rank = worlds.run(5, lists_that_differ_elsewhere, op, timeout_s=100)
+    pairs = [(common, own) for common in ELSEWHERE for own in ELSEWHERE]
+    outcomes = list(zip(pairs, by_rank[0], by_rank[1], strict=True))
+    for (common, own), first, second in outcomes:
+        if isinstance(first, str):
+            assert first == second and common != own
+            assert "Every rank of a group must make the same calls" in first
+        else:
+            assert first == second == EXPECTED[op]
+    told = [isinstance(first, str) for _, first, _ in outcomes]
+    assert not all(told)
+    assert any(told) == (op not in ("all_reduce", "average", "collective_broadcast"))

@@ -40,7 +40,7 @@ XlaBackend::XlaBackend(std::unique_ptr<Transport> transport, std::unique_ptr<Tra
       group_((transport ? transport : on_paper)->group()),
       transport_(std::move(transport)),
       on_paper_(std::move(on_paper)),
-      options_(c10::make_intrusive<Options>("xla_cc", timeout)) {
+      options_(c10::make_intrusive<Options>("xla_cc", Bounded(timeout))) {
   options_->group_name = group_.name;
 }
 
@@ -58,7 +58,7 @@ XlaBackend::~XlaBackend() {
   Unlocked([this] { transport_.reset(); });
 }
 
-void XlaBackend::setTimeout(std::chrono::milliseconds timeout) { options_->timeout = timeout; }
+void XlaBackend::setTimeout(std::chrono::milliseconds timeout) { options_->timeout = Bounded(timeout); }
 
 std::string XlaBackend::RankText(int64_t rank) const {
   return RankName(group_, static_cast<int>(rank));
@@ -95,7 +95,7 @@ CallPtr XlaBackend::Begin(const char* op, const std::string& rest, const Tensors
   auto call = std::make_shared<GroupCall>();
   call->what = std::string(op) + "(" + rest + ")";
   call->end_event = BeginEvent(event == nullptr ? op : event, inputs);
-  call->timeout = timeout == c10d::kUnsetTimeout ? options_->timeout : timeout;
+  call->timeout = timeout == c10d::kUnsetTimeout ? options_->timeout : Bounded(timeout);
   call->async = async;
   call->group = group_.name;
   call->rank = group_.own();

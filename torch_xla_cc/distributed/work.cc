@@ -37,7 +37,7 @@ bool ReceiveWork::isCompleted() {
 
 bool ReceiveWork::wait(std::chrono::milliseconds timeout) {
   if (!take_) return true;
-  source_ = take_(timeout);
+  source_ = take_(Bounded(timeout));
   take_ = nullptr;
   return true;
 }

@@ -1,5 +1,6 @@
 #include "torch_xla_cc/groupcall/group_call.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace xla_cc {
@@ -13,6 +14,11 @@ void GroupCall::End(State end) {
 const char* StateName(GroupCall::State state) {
   constexpr const char* kNames[] = {"issued", "running", "done", "failed"};
   return kNames[static_cast<size_t>(state)];
+}
+
+Timeout Bounded(Timeout timeout) {
+  constexpr Timeout kLongest = std::chrono::hours(10 * 365 * 24);
+  return timeout.count() < 0 ? kLongest : std::min(timeout, kLongest);
 }
 
 int64_t NowUs() {

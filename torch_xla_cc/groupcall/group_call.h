@@ -17,6 +17,9 @@ namespace xla_cc {
 
 using Timeout = std::chrono::milliseconds;
 
+// As far as clocks count: a datetime.timedelta may be longer, and is negative then by overflow.
+Timeout Bounded(Timeout timeout);
+
 struct GroupCall {
   // kIssued: not yet compared with those of the other ranks.
   enum class State { kIssued, kRunning, kDone, kFailed };

@@ -73,14 +73,19 @@ Failure Compare(const RankStates& ranks, int64_t a, int64_t b, const std::vector
     if (list_a[i]->lowered == list_b[i]->lowered) continue;
     const Lowered& call_a = *list_a[i]->lowered;
     const Lowered& call_b = *list_b[i]->lowered;
-    if (call_a.identity == call_b.identity) continue;
-    return {{{"the ranks call different collectives" + where + ": " + RankName(a) + " " +
-                  call_a.identity + " at ",
-              list_a[i]->site},
-             {", " + RankName(b) + " " + call_b.identity + " at ", list_b[i]->site},
-             {". Every rank of a group must make the same calls in the same order, with the same "
-              "shapes",
-              {}}}};
+    const bool same = call_a.identity == call_b.identity;
+    if (same && call_a.meetings == call_b.meetings) continue;
+    const auto said = [&](const Lowered& call) {
+      return same ? call.name + ", which becomes " + call.meetings + "," : call.identity;
+    };
+    return {
+        {{"the ranks call different collectives" + where + ": " + RankName(a) + " " + said(call_a) +
+              " at ",
+          list_a[i]->site},
+         {", " + RankName(b) + " " + said(call_b) + " at ", list_b[i]->site},
+         {std::string(". Every rank of a group must make the same calls in the same order, with ") +
+              (same ? "the same groups" : "the same shapes"),
+          {}}}};
   }
   // A rank that waits with fewer calls may yet make the others, if it can go on without the first.
   const bool b_needs_a = std::any_of(of_b.begin(), of_b.end(), [&](const auto& other) {

@@ -56,7 +56,7 @@ bool BackgroundTask::Wait(Timeout timeout) {
   const auto ended = [this] { return ended_; };
   if (timeout == kNoTimeout) {
     changed_.wait(lock, ended);
-  } else if (!changed_.wait_for(lock, timeout, ended)) {
+  } else if (!changed_.wait_for(lock, Bounded(timeout), ended)) {
     return false;
   }
   if (wrong_) std::rethrow_exception(wrong_);

@@ -118,6 +118,7 @@ std::exception_ptr HostWork::exception() const {
 }
 
 bool HostWork::wait(std::chrono::milliseconds timeout) {
+  timeout = Bounded(timeout);
   const auto begin = Clock::now();
   const auto ended = [this] { return left_ == 0 || failed_; };
   Unlocked([&] {
