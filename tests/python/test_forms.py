@@ -244,3 +244,36 @@ def test_bucketized_forms(op, cap_mb, buckets):
     fields |= {"dim": 1} if op == "all_gather" else {"reduce_type": "sum", "scatter_dim": 1}
     check_lists(op, inputs, [results for results, _ in by_rank], fields)
     assert by_rank[0][1] == buckets
+
+
+def outputs_of_other_shapes(rank):
+    """As torch_xla takes them; they are then of that shape, at once."""
+    device = torch_xla.device()
+    x = torch.arange(8.0, device=device).reshape(4, 2) + rank
+    made = []
+    for several in (xm.reduce_scatter, xm.reduce_scatter_bucketized):
+        outputs = [torch.rand(3, device=device), torch.rand(5, 2, device=device)]
+        several("sum", [x, 2 * x], 1.0, 0, 2, output=outputs)
+        made += outputs
+    one = torch.rand(7, 7, device=device)
+    assert xm.reduce_scatter("sum", x, 1.0, 0, 2, output=one) is one
+    gathered = [torch.rand(1, device=device)]
+    xm.all_gather([x], output=gathered)
+    buckets = [torch.rand(9, device=device)]
+    xm.all_gather_bucketized([x], output=buckets)
+    shapes = [list(output.shape) for output in (*made, one, *gathered, *buckets)]
+    one.add_(1)
+    view = torch.zeros(6, device=device)[:3]
+    with pytest.raises(ValueError, match="output 0 is"):  # it cannot grow
+        xm.reduce_scatter("sum", x, 1.0, 0, 2, output=view)
+    return shapes, [output.tolist() for output in (*made, one, *gathered, *buckets)]
+
+
+def test_outputs_may_be_of_other_shapes():
+    whole = torch.arange(8.0).reshape(4, 2)
+    for rank, (shapes, values) in enumerate(worlds.run(2, outputs_of_other_shapes)):
+        part = (2 * whole + 1)[2 * rank : 2 * rank + 2]
+        gathered = torch.cat([whole, whole + 1])
+        expected = [part, 2 * part, part, 2 * part, part + 1, gathered, gathered]
+        assert shapes == [list(x.shape) for x in expected]
+        assert values == [x.tolist() for x in expected]

@@ -1,10 +1,12 @@
 """launch: results, failures, and that torch_xla is as it was afterwards."""
 
+import ast
 import os
 import sys
 import textwrap
 import threading
 import time
+import warnings
 
 import forks
 import pytest
@@ -200,13 +202,33 @@ def test_launch_inside_of_a_rank_is_an_error():
         assert world.run(result, "after")[1]["sum"] == [1.0, 1.0]
 
 
-def eager(rank):
-    torch_xla.experimental.eager_mode(True)
+def trained(rank, eager):
+    """A loop for eager mode: no step ends, but for those of the optimizer."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch_xla.experimental.eager_mode(eager)
+    assert torch_xla.experimental.is_eager_mode() == eager
+    torch.manual_seed(0)
+    weight = torch.nn.Parameter(torch.ones(3, 2).to(torch_xla.device()))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    doubled = torch_xla.compile(lambda x: 2 * x)
+    pending = []
+    for step in range(3):
+        optimizer.zero_grad()
+        x = torch.full((5, 3), rank + step + 1.0, device=weight.device)
+        (doubled(x) @ weight).square().mean().backward()
+        weight.grad = xm.all_reduce("sum", weight.grad)
+        optimizer.step()
+        pending.append(torch_xla._XLAC._check_tensor_need_materialization([weight])[0])
+    assert torch_xla.experimental.is_eager_mode() == eager
+    return weight.tolist(), any(pending), [str(one.message) for one in caught]
 
 
-def test_eager_mode_is_refused():
-    with pytest.raises(RuntimeError, match="eager mode"):
-        worlds.run(2, eager)
+def test_eager_mode():
+    ranks = zip(worlds.run(2, trained, True), worlds.run(2, trained, False), strict=True)
+    for (eager, pending, [says]), (lazy, _, nothing) in ranks:
+        assert eager == lazy and not pending and not nothing
+        assert "eager mode" in says and "lazily" in says
 
 
 # From here on in fresh processes.
@@ -329,12 +351,71 @@ def test_one_of_several_cpu_processes():
     assert "torch_xla_cc.launch" in refused
 
 
-def test_eager_mode_from_before_is_refused():
-    [refused] = python("""
+def test_eager_mode_from_before():
+    lines = python("""
         torch_xla.experimental.eager_mode(True)
-        print(error(torch_xla_cc.launch, total, (), 2, timeout_s=20))
+        print(torch_xla_cc.launch(total, (), 2, timeout_s=20))
+        print(torch_xla.experimental.is_eager_mode(), torch_xla._XLAC._get_use_eager_mode())
     """)
-    assert refused.startswith("RuntimeError") and "eager mode" in refused
+    assert lines == ["[2.0, 2.0]", "True True"]
+
+
+def test_launchers_of_torch_xla():
+    lines = python(
+        """
+        from torch_xla import runtime as xr
+        from torch_xla._internal import pjrt
+        from torch_xla.core import xla_model
+        from torch_xla.distributed import xla_multiprocessing
+        import torch.distributed as dist
+        def ran(index, add):
+            assert index == xr.global_ordinal()
+            x = torch.ones(2, device=torch_xla.device()) * (index + add)
+            found[index] = xla_model.all_gather(x).tolist()
+        def trained(index):
+            dist.init_process_group("xla", init_method="xla://")
+            model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 1).to("xla"))
+            model(torch.ones(2, 3, device="xla") * (index + 1)).sum().backward()
+            found[index] = model.module.weight.grad.tolist()
+        torch_xla_cc.install()
+        for launch in (torch_xla.launch, xla_multiprocessing.spawn, pjrt.spawn_threads):
+            found = {}
+            assert launch(ran, args=(1,)) is None
+            print(found)
+        print(pjrt.run_multiprocess(lambda add: xr.global_ordinal() + add, 7))
+        found = {}
+        pjrt.spawn_threads(trained)
+        print(found)
+        def fails(index):
+            if index == 1:
+                raise KeyError("this")
+            xla_model.all_reduce("sum", torch.ones(1, device="xla")).item()
+        print(error(torch_xla.launch, fails))
+        """,
+        CPU_NUM_DEVICES="2",
+    )
+    gathered = {0: [1.0, 1.0, 2.0, 2.0], 1: [1.0, 1.0, 2.0, 2.0]}
+    assert [ast.literal_eval(line) for line in lines[:5]] == [
+        *[gathered] * 3,
+        {0: 7, 1: 8},
+        {0: [[3.0] * 3], 1: [[3.0] * 3]},
+    ]
+    assert lines[5].startswith("KeyError")
+
+
+def test_backend_of_torch_xla_in_a_launch():
+    """Without install(): torch_xla's own would end the process."""
+    lines = python("""
+        import torch.distributed as dist
+        def ran(rank):
+            dist.init_process_group("xla", init_method="xla://")
+            torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 1).to("xla"))
+            x = torch.ones(2, device="xla")
+            dist.all_reduce(x)
+            return x.tolist()
+        print(torch_xla_cc.launch(ran, (), 2, timeout_s=20))
+    """)
+    assert lines == ["[[2.0, 2.0], [2.0, 2.0]]"]
 
 
 def test_torch_xla_is_as_it_was():

@@ -58,7 +58,9 @@ XlaBackend::~XlaBackend() {
   Unlocked([this] { transport_.reset(); });
 }
 
-void XlaBackend::setTimeout(std::chrono::milliseconds timeout) { options_->timeout = Bounded(timeout); }
+void XlaBackend::setTimeout(std::chrono::milliseconds timeout) {
+  options_->timeout = Bounded(timeout);
+}
 
 std::string XlaBackend::RankText(int64_t rank) const {
   return RankName(group_, static_cast<int>(rank));

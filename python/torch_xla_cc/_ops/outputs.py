@@ -7,6 +7,8 @@ from typing import Any
 import torch
 
 from torch_xla_cc._ops.types import Operands
+from torch_xla_cc._runtime.device_tensors import become
+from torch_xla_cc._runtime.private import is_functional_tensor
 
 
 def write(op: str, outputs: Operands, results: Operands) -> Any:  # noqa: ANN401 (as `outputs`)
@@ -29,7 +31,8 @@ def write(op: str, outputs: Operands, results: Operands) -> Any:  # noqa: ANN401
             "one output for each"
         )
     for index, (target, value) in enumerate(zip(targets, values, strict=True)):
-        if target.shape != value.shape or target.dtype != value.dtype:
+        fits = target.shape == value.shape or _may_grow(target)
+        if not fits or target.dtype != value.dtype:
             raise ValueError(
                 f"{op}: output {index} is {target.dtype} of shape {list(target.shape)}, but the "
                 f"result is {value.dtype} of shape {list(value.shape)}. Allocate it with that "
@@ -41,5 +44,13 @@ def write(op: str, outputs: Operands, results: Operands) -> Any:  # noqa: ANN401
             )
     with torch.no_grad():
         for target, value in zip(targets, values, strict=True):
-            target.copy_(value)
+            if target.shape == value.shape:
+                target.copy_(value)
+            else:
+                become(target, value.clone())
     return outputs
+
+
+def _may_grow(target: torch.Tensor) -> bool:
+    """Whether it can take another shape, as torch_xla has it: it is no view, and is not traced."""
+    return is_functional_tensor(target) and not target._is_view() and not target.requires_grad

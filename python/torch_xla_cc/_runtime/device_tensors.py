@@ -8,8 +8,33 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch_xla
 
-from torch_xla_cc._runtime.private import XLAC
+from torch_xla_cc._runtime.private import (
+    XLAC,
+    from_functional_tensor,
+    functionalize_commit_update,
+    functionalize_replace,
+    is_functional_tensor,
+)
+
+
+def become(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """Have `tensor`, and views of it when they are next used, be `value`, which is no view.
+
+    Its shape too, of a tensor that is no view itself.
+    """
+    if is_functional_tensor(value):
+        value = from_functional_tensor(value)
+    functionalize_replace(tensor, value)
+    functionalize_commit_update(tensor)
+
+
+def end_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
+    """Run what is pending, if its parameters are XLA tensors."""
+    tensors = (x for group in optimizer.param_groups for x in group["params"])
+    if any(x.device.type == "xla" for x in tensors):
+        torch_xla.sync()
 
 
 def needs_run(tensor: torch.Tensor) -> bool:

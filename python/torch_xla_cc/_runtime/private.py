@@ -26,6 +26,7 @@ _PLACES = {
     "c10d_bindings": "torch._C._distributed_c10d",
     "rendezvous": "torch.distributed.rendezvous",  # a function of that name stands before it
     "backend_plugins": "torch.distributed:Backend._plugins",
+    "BackendPlugin": "torch.distributed:Backend._BackendPlugin",
     "functional_collectives": "torch.distributed._functional_collectives",
     "dtensor_random": "torch.distributed.tensor._random",
     "DTensorSpec": "torch.distributed.tensor._dtensor_spec:DTensorSpec",

@@ -20,7 +20,7 @@ from torch_xla.core import xla_model as stock
 from torch_xla_cc import _C
 from torch_xla_cc._runtime.private import XLAC, pjrt, runtime
 from torch_xla_cc._runtime.show import show
-from torch_xla_cc._threads import checkpoints, compiling, read_hooks, worlds
+from torch_xla_cc._threads import checkpoints, compiling, eager, read_hooks, worlds
 from torch_xla_cc._threads.mailboxes import mailboxes
 
 _DEFAULT_TIMEOUT_S = 600.0
@@ -169,6 +169,7 @@ def _world(nprocs: int, timeout_s: float) -> Iterator[_C.World]:
         mailboxes.timeout_s = timeout_s
         world = _C.World(nprocs, timeout_s)
         ends.callback(world.end)
+        ends.enter_context(eager.stays_lazy())
         ends.enter_context(read_hooks.ranks_meet())
         ends.enter_context(worlds.thread_worlds(nprocs))
         ends.enter_context(compiling.compiles_on_threads(nprocs))
@@ -244,11 +245,6 @@ def launch(
         raise ValueError(
             f"launch: nprocs = {nprocs}, but it must be 1 to {_MOST_DEVICES}: torch has no more "
             "devices of a kind"
-        )
-    if XLAC._get_use_eager_mode():
-        raise RuntimeError(
-            "launch: eager mode of torch_xla is on. It runs each operation by itself, and ranks on "
-            "threads have to meet before a collective runs. Turn it off first"
         )
     if _forked_with_runtime:
         raise RuntimeError(

@@ -272,21 +272,10 @@ def _reader(name: str) -> Callable[..., Any]:
     return read
 
 
-def _set_use_eager_mode(value: bool) -> None:
-    if value and _ranks_meet:
-        raise RuntimeError(
-            "eager mode of torch_xla runs each operation by itself, and ranks that are threads on "
-            "the CPU have to meet before a collective runs. Leave eager mode off under "
-            "torch_xla_cc.launch"
-        )
-    _originals["_set_use_eager_mode"](value)
-
-
 def _make(changes: Changes) -> None:
     replacements: dict[str, Callable[..., Any]] = {name: _reader(name) for name in _READERS}
     replacements["_xla_step_marker"] = _step_marker
     replacements["_xla_wait_device_ops"] = _wait_device_ops
-    replacements["_set_use_eager_mode"] = _set_use_eager_mode
     replacements["_clear_pending_irs"] = _clear_pending_irs
     replacements["_xla_warm_up_cache"] = _warm_up_cache
     replacements["_run_cached_graph"] = _run_cached_graph

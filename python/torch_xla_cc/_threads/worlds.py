@@ -12,7 +12,13 @@ import torch
 import torch.distributed as dist
 
 from torch_xla_cc._runtime.patches import changes
-from torch_xla_cc._runtime.private import c10d, c10d_bindings, rendezvous
+from torch_xla_cc._runtime.private import (
+    BackendPlugin,
+    backend_plugins,
+    c10d,
+    c10d_bindings,
+    rendezvous,
+)
 
 
 class _World(threading.local):
@@ -70,6 +76,13 @@ def _forget_hooks(excepthook: Any, init_method: Any) -> None:  # noqa: ANN401 (a
     c10d._default_pg_init_method = init_method
 
 
+def _xla(options: Any, *_: Any) -> Any:  # noqa: ANN401 (types of c10d)
+    """torch_xla's backend in a launch: ours. Its own ends the process where ranks are threads."""
+    from torch_xla_cc.distributed import BACKEND  # registers it
+
+    return backend_plugins[BACKEND.upper()].creator_fn(options)
+
+
 @contextlib.contextmanager
 def thread_worlds(world_size: int) -> Iterator[None]:
     """Around a launch of ranks that are threads."""
@@ -79,6 +92,7 @@ def thread_worlds(world_size: int) -> Iterator[None]:
         made.put(c10d, "_world", _World())
         for scheme in ("env", "xla"):  # xla://, which is torch_xla's, means the same here
             made.item(handlers, scheme, _environment(store, world_size, handlers[scheme]))
+        made.item(backend_plugins, "XLA", BackendPlugin(_xla, True))
         made.after(_forget_hooks, sys.excepthook, c10d._default_pg_init_method)
         made.after(c10d_bindings._set_thread_isolation_mode, False)
         c10d_bindings._set_thread_isolation_mode(True)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch.distributed as dist
+from torch_xla import runtime
 from torch_xla.core import xla_model as stock
 
 from torch_xla_cc import xla_model as ours
 from torch_xla_cc._runtime.patches import Changes, Patches
-from torch_xla_cc._runtime.private import backend_plugins, xla_backend
+from torch_xla_cc._runtime.private import backend_plugins, pjrt, xla_backend
+from torch_xla_cc._threads.launch import launch
 
 _NAMES = (
     "all_gather",
@@ -25,9 +29,34 @@ _NAMES = (
 )
 
 
+def _run_multiprocess(
+    theirs: Callable[..., dict[int, Any]],
+    fn: Callable[..., Any],
+    *args: Any,  # noqa: ANN401 (the function's)
+    start_method: str = "spawn",
+    **options: Any,  # noqa: ANN401
+) -> dict[int, Any]:
+    """pjrt.run_multiprocess, which torch_xla.launch and xla_multiprocessing.spawn call."""
+    if runtime.device_type() != "CPU":
+        return theirs(fn, *args, start_method=start_method, **options)
+    return dict(enumerate(launch(lambda _: fn(*args, **options))))
+
+
+def _spawn_threads(
+    theirs: Callable[..., None], fn: Callable[..., Any], args: Sequence[Any] = ()
+) -> None:
+    """pjrt.spawn_threads."""
+    if runtime.device_type() != "CPU":
+        theirs(fn, args)
+    else:
+        launch(fn, args)
+
+
 def _make(changes: Changes) -> None:
     for name in _NAMES:
         changes.put(stock, name, getattr(ours, name))
+    changes.wrap(pjrt, "run_multiprocess", _run_multiprocess)
+    changes.wrap(pjrt, "spawn_threads", _spawn_threads)
     from torch_xla_cc.distributed import BACKEND, _groups  # registers it
 
     changes.item(backend_plugins, "XLA", backend_plugins[BACKEND.upper()])
@@ -46,7 +75,9 @@ def install() -> None:
     What torch_xla builds on them (optimizer_step, reduce_gradients, XlaFullyShardedDataParallel,
     ZeroRedundancyOptimizer) then uses ours too. torch.distributed's backend "xla" becomes ours, and
     its new_group what it was before torch_xla replaced it, with names that all members of a group
-    find; split_group and monitored_barrier take groups of ours. Functions that were imported by
+    find; split_group and monitored_barrier take groups of ours. On CPU torch_xla.launch,
+    xla_multiprocessing.spawn and pjrt.spawn_threads start the ranks as `torch_xla_cc.launch` does,
+    of CPU_NUM_DEVICES devices. Functions that were imported by
     name before the call, and objects that took them at construction, keep what they took.
     """
     _patches.install()

@@ -9,13 +9,11 @@ import torch
 import torch_xla
 from torch.distributed.tensor import DTensor
 
+from torch_xla_cc._runtime.device_tensors import become
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc._runtime.private import (
-    from_functional_tensor,
     fsdp_collectives,
     fsdp_param,
-    functionalize_commit_update,
-    functionalize_replace,
     functionalize_sync,
     is_functional_tensor,
 )
@@ -49,18 +47,10 @@ _alloc_outputs = fsdp_param.FSDPParam.alloc_all_gather_outputs
 _free_parameter = fsdp_param.FSDPParam.free_unsharded_param
 
 
-def _become(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    """Have `tensor`, and views of it when they are next used, be `value`, which is no view."""
-    if is_functional_tensor(value):
-        value = from_functional_tensor(value)
-    functionalize_replace(tensor, value)
-    functionalize_commit_update(tensor)
-
-
 def _free(tensor: torch.Tensor) -> None:
     """free_storage: of a shape and no values, where torch has storage of no size."""
     if tensor.device.type == "xla":
-        _become(tensor, torch.empty_like(tensor, device="meta"))
+        become(tensor, torch.empty_like(tensor, device="meta"))
     elif not is_functional_tensor(tensor):  # else it is free
         _free_storage(tensor)
 
@@ -70,7 +60,7 @@ def _alloc(tensor: torch.Tensor) -> None:
     if not is_functional_tensor(tensor):
         _alloc_storage(tensor)
     elif tensor.device.type == "meta":
-        _become(tensor, torch.empty_like(tensor, device=torch_xla.device()))
+        become(tensor, torch.empty_like(tensor, device=torch_xla.device()))
 
 
 def _update(parameter: Any) -> None:  # noqa: ANN401

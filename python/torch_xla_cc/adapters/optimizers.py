@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 
-import torch_xla
-from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from torch_xla_cc._runtime.device_tensors import end_step
 from torch_xla_cc._runtime.patches import Changes, Patches
 
 
 def _make(changes: Changes) -> None:
-    changes.after(register_optimizer_step_post_hook(_sync).remove)
+    changes.after(register_optimizer_step_post_hook(end_step).remove)
 
 
 _patches = Patches("adapters.optimizers", _make)
@@ -34,9 +34,3 @@ def uninstall() -> None:
 def installed() -> contextlib.AbstractContextManager[None]:
     """install() for a block. It ends with the last block of all threads, or with uninstall()."""
     return _patches.installed()
-
-
-def _sync(optimizer: Optimizer, *_: object) -> None:
-    tensors = (x for group in optimizer.param_groups for x in group["params"])
-    if any(x.device.type == "xla" for x in tensors):
-        torch_xla.sync()
