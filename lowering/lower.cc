@@ -68,6 +68,7 @@ struct Built {
   Values operands;
   Values results;
 
+  Built(const Built&) = delete;  // the emitter points into it
   Built(const T& node, const Call& call, const Lowered& lowered, std::optional<Rule> forced)
       : entry(module.Begin(
             "entry", call.target.partitioned ? hlo::RankIs::kPartition : hlo::RankIs::kReplica)),

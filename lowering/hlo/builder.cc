@@ -271,8 +271,10 @@ Value Computation::Extreme(ElementType type, bool largest) {
       return Convert(Constant(shape, literal, text), type);
     }
     default: {
-      const double infinite = std::numeric_limits<double>::infinity();
-      return Scalar(type, largest ? infinite : -infinite);
+      // f8e4m3fn has no infinity.
+      const double top =
+          type == ElementType::kF8E4M3FN ? 448.0 : std::numeric_limits<double>::infinity();
+      return Scalar(type, largest ? top : -top);
     }
   }
 }

@@ -16,8 +16,11 @@ FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int32, torch.int64, torch.uint8, torch.int8]
 # Those that gloo does not reduce, and the kinds that they have.
 _ORDERED = ["SUM", "PRODUCT", "MIN", "MAX"]
-_WHOLE = [*_ORDERED, "BAND", "BOR", "BXOR", "AVG"]
+_WHOLE = [*_ORDERED, "BAND", "BOR", "BXOR", "AVG", "PREMUL_SUM"]
 OTHER_TYPES = {
+    torch.int8: ["PREMUL_SUM"],
+    torch.int32: ["PREMUL_SUM"],
+    torch.int64: ["PREMUL_SUM"],
     torch.int16: _WHOLE,
     torch.uint16: _WHOLE,
     torch.uint32: _WHOLE,
@@ -337,10 +340,11 @@ def reduction_of(rank, device, dtype, kind):
     if device == "cpu":
         return [expected_reduction(by_rank, kind)]
     x = by_rank[rank].to(device)
-    dist.all_reduce(x, getattr(dist.ReduceOp, kind))
+    op = dist._make_nccl_premul_sum(3.0) if kind == "PREMUL_SUM" else getattr(dist.ReduceOp, kind)
+    dist.all_reduce(x, op)
     parts = torch.stack(by_rank[rank:] + by_rank[:rank]).to(device)  # part i is rank (rank + i)'s
     part = torch.zeros_like(parts[0])
-    dist.reduce_scatter_tensor(part, parts, getattr(dist.ReduceOp, kind))
+    dist.reduce_scatter_tensor(part, parts, op)
     sent = [by_rank[(i + rank) % size] for i in range(size)]
     assert torch.equal(part.cpu(), expected_reduction(sent, kind)), "reduce_scatter_tensor"
     return [x.cpu()]
@@ -353,8 +357,8 @@ def operand(rank, dtype):
         return torch.tensor([1 + rank * 1j, 2.0, -1j], dtype=dtype)
     if dtype.is_floating_point:
         return torch.tensor([1.0 + rank, -0.5, 2.0]).to(dtype)
-    top = {torch.uint16: 2**16, torch.uint32: 2**32, torch.uint64: 2**64, torch.int16: 2**15}
-    values = [7 + rank, 3, (top[dtype] - 1 - 5 * rank) % top[dtype]]
+    top = torch.iinfo(dtype).max
+    values = [7 + rank, 3, top - 5 * rank]
     raw = b"".join(value.to_bytes(dtype.itemsize, "little") for value in values)
     return torch.frombuffer(bytearray(raw), dtype=dtype)
 
@@ -364,10 +368,13 @@ def expected_reduction(by_rank, kind):
     dtype = by_rank[0].dtype
     results = []
     for column in zip(*(x.tolist() for x in by_rank), strict=True):
+        if kind == "PREMUL_SUM":
+            column = [3 * value for value in column]
         value = column[0]
         for other in column[1:]:
             value = {
                 "SUM": lambda a, b: a + b,
+                "PREMUL_SUM": lambda a, b: a + b,
                 "AVG": lambda a, b: a + b,
                 "PRODUCT": lambda a, b: a * b,
                 "MIN": min,

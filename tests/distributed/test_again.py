@@ -1,5 +1,6 @@
 """A world that is ended and made again: nothing of the old one is in it."""
 
+import threading
 from datetime import timedelta
 
 import processes
@@ -9,18 +10,20 @@ import torch.distributed as dist
 import torch_xla
 import worlds
 
+from torch_xla_cc._runtime import device_tensors
+from torch_xla_cc._runtime.private import XLAC
 from torch_xla_cc.distributed import _groups  # registers the backend
 
 RUN = {"threads": worlds.run, "processes": processes.run}
 
 
 def made(*size: int, value: float = 1.0) -> torch.Tensor:
-    return torch.full(size, value, device=torch_xla.device())
+    return torch.full(size, float(value), device=torch_xla.device())
 
 
 def after_a_mismatch(rank):
     found = []
-    for _ in range(2):
+    for _ in range(6):
         dist.init_process_group("xla_cc", timeout=timedelta(seconds=20))
         try:
             dist.all_reduce(made(2 + rank))
@@ -37,7 +40,7 @@ def after_a_mismatch(rank):
 
 @pytest.mark.parametrize("where", RUN)
 def test_after_a_mismatch(where):
-    assert RUN[where](3, after_a_mismatch) == [(["CollectiveMismatchError"] * 2, [3.0, 3.0])] * 3
+    assert RUN[where](3, after_a_mismatch) == [(["CollectiveMismatchError"] * 6, [3.0, 3.0])] * 3
 
 
 def after_a_send_that_nobody_received(rank):
@@ -81,3 +84,88 @@ def without_a_limit(rank):
 
 def test_without_a_limit():
     assert worlds.run(2, without_a_limit) == [([2.0, 2.0], [1.0, 1.0])] * 2
+
+
+def after_an_error_among_coalesced(rank):
+    """PyTorch does not end what an error has left."""
+    dist.init_process_group("xla_cc")
+    group = dist.group.WORLD
+    device = torch.device("xla")
+    half = dist._make_nccl_premul_sum(0.5)
+    found = []
+    for _ in range(2):
+        group._start_coalescing(device)
+        group.allreduce([made(2)]).wait()
+        try:
+            dist.all_reduce(made(2).int(), half)
+        except ValueError as error:
+            found.append("factor = 0.5" in str(error))
+    x = made(2)
+    dist.all_reduce(x)  # runs at once
+    pending = torch_xla._XLAC._check_tensor_need_materialization([x])[0]
+    group._start_coalescing(device)
+    y = made(3)
+    dist.all_reduce(y)
+    group._end_coalescing(device).wait()
+    dist.destroy_process_group()
+    return found, pending, x.tolist(), y.tolist()
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_after_an_error_among_coalesced(where):
+    expected = [True, True], False, [2.0, 2.0], [2.0] * 3
+    assert RUN[where](2, after_an_error_among_coalesced) == [expected] * 2
+
+
+def waited_for_by_several(rank):
+    """Threads of one rank that wait for one send and one receive."""
+    dist.init_process_group("xla_cc")
+    found = []
+    for number in range(20):
+        x = made(3, value=rank + number)
+        y = torch.zeros_like(x)
+        works = [dist.isend(x, 1 - rank), dist.irecv(y, 1 - rank)]
+        threads = [
+            threading.Thread(target=function)
+            for work in works
+            for function in (work.wait, work.is_completed, work.wait)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for work in works:
+            work.wait()
+        found.append(y.tolist() == [1.0 - rank + number] * 3)
+    dist.destroy_process_group()
+    return all(found)
+
+
+def test_waited_for_by_several():
+    assert processes.run(2, waited_for_by_several) == [True] * 2
+
+
+def not_in_the_memory_of_the_host(rank):
+    """As on a TPU or GPU, whose memory the host cannot read."""
+    before = device_tensors.of_host, XLAC._to_dlpack, XLAC._from_dlpack
+    device_tensors.of_host = lambda: False
+    XLAC._to_dlpack = XLAC._from_dlpack = None
+    try:
+        dist.init_process_group("xla_cc")
+        x = made(2, 3, value=rank + 1)
+        dist.all_reduce(x)
+        outputs = [made(size + 1) for size in range(2)]
+        dist.all_gather(outputs, made(rank + 1, value=rank))
+        y = made(5, value=rank).bfloat16()
+        works = [dist.isend(y, 1 - rank), dist.irecv(z := torch.zeros_like(y), 1 - rank)]
+        for work in works:
+            work.wait()
+        dist.destroy_process_group()
+        return x.tolist(), [output.tolist() for output in outputs], z.tolist()
+    finally:
+        device_tensors.of_host, XLAC._to_dlpack, XLAC._from_dlpack = before
+
+
+def test_not_in_the_memory_of_the_host():
+    for rank, found in enumerate(processes.run(2, not_in_the_memory_of_the_host)):
+        assert found == ([[3.0] * 3] * 2, [[0.0], [1.0, 1.0]], [1.0 - rank] * 5)

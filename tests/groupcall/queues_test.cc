@@ -49,6 +49,17 @@ TEST(JobQueue, RunsHereOnlyWhatHasNobodyBefore) {
   while (!ended) std::this_thread::yield();
 }
 
+TEST(JobQueue, GoesOnAfterAnError) {
+  std::vector<int> done;
+  {
+    JobQueue queue;
+    EXPECT_THROW(queue.RunOrAdd([] { throw std::runtime_error("wrong"); }), std::runtime_error);
+    queue.RunOrAdd([&] { done.push_back(1); });
+    queue.Add([&] { done.push_back(2); });
+  }
+  EXPECT_EQ(done, (std::vector<int>{1, 2}));
+}
+
 TEST(JobQueue, OfSeveralThreads) {
   int count = 0;  // guarded by the queue: one job at a time
   {

@@ -6,10 +6,12 @@ exception of a rank. The ranks are kept while their number is asked for.
 
 from __future__ import annotations
 
+import faulthandler
 import functools
 import multiprocessing.connection
 import os
 import pickle
+import signal
 import tempfile
 import time
 from typing import Any
@@ -63,10 +65,14 @@ class Processes:
         pipe = self._ranks[rank]
         try:
             if not pipe.poll(max(0.1, end - time.monotonic())):
+                for process in self._started.processes:
+                    os.kill(process.pid, signal.SIGUSR1)  # writes where its threads are
+                time.sleep(0.5)
                 raise worlds.WorkerHung(self._report(f"rank {rank} took more than {timeout_s:g} s"))
             return pickle.loads(pipe.recv_bytes())
         except (EOFError, ConnectionError) as error:
-            raise worlds.WorkerDied(self._report(f"rank {rank} died")) from error
+            how = worlds.death_of(self._started.processes[rank])
+            raise worlds.WorkerDied(self._report(f"rank {rank} {how}")) from error
 
     def close(self) -> None:
         """End the ranks."""
@@ -130,6 +136,8 @@ def close_all() -> None:
 
 def _work(pipe: multiprocessing.connection.Connection) -> None:
     rank = int(os.environ["RANK"])
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     pipe.send("ready")
     while True:
         try:

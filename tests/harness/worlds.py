@@ -140,10 +140,7 @@ class World:
                 raise WorkerHung(self._report(f"took more than {timeout_s:g} s", log_start))
             answer = self._pipe.recv_bytes()
         except (EOFError, ConnectionError) as error:
-            self._process.join()
-            code = self._process.exitcode
-            how = f"of {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-            report = self._report(f"died {how}", log_start)
+            report = self._report(death_of(self._process), log_start)
             self.close()
             raise WorkerDied(report) from error
         except BaseException:  # also pytest-timeout and ctrl-C: the answer would come too late
@@ -194,6 +191,15 @@ class World:
         start = max(log_start, end - _STDERR_TAIL)
         tail = os.pread(self._log.fileno(), end - start, start).decode(errors="replace")
         return f"the worker of {self.world_size} ranks {what}; the end of its output:\n{tail}"
+
+
+def death_of(process: Any) -> str:
+    """How a process that is ending ends."""
+    process.join(10)
+    code = process.exitcode
+    if code is None:
+        return "closed its pipe, and runs on"
+    return f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
 def partitions(world_size: int, env: dict[str, str] | None = None) -> World:

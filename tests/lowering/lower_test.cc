@@ -155,14 +155,27 @@ TEST(Lower, NameAndIdentity) {
   EXPECT_EQ(lowered.identity, "all_gather(dim=1) f32[2,3] s32[4,5]");
 }
 
+TEST(Lower, AbsentMembersOfTypesWithoutInfinity) {
+  const auto text = [](ReduceKind kind, ElementType type) {
+    const AllReduce node{{kind}, Groups(Lists{{0, 1, 2}, {3, 4, 5, 6, 7}})};
+    return MustLower(node, {Shape{type, {8}}}, TargetOf("tpu:v5e:2x4", 8)).text;
+  };
+  const auto has = [](const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  };
+  EXPECT_TRUE(has(text(ReduceKind::kMin, ElementType::kF8E4M3FN), "value=448"));
+  EXPECT_TRUE(has(text(ReduceKind::kMax, ElementType::kF8E4M3FN), "value=-448"));
+  EXPECT_TRUE(has(text(ReduceKind::kMin, ElementType::kF8E5M2), "value=inf"));
+}
+
 TEST(Lower, MeetingsFollowGroupsOfOthers) {
   const auto meetings = [](const Lists& lists) {
     return MustLower(AllGather{0, Groups(lists)}, {F32({2})}, Cpu4()).meetings;
   };
   EXPECT_EQ(meetings({{0, 1}, {2, 3}}), "all-gather f32[4]");
   EXPECT_EQ(meetings({{0, 1}, {3, 2}}), "all-gather f32[4]");
-  EXPECT_EQ(meetings({{0, 1}, {2}, {3}}), "all-reduce f32[4]");
-  EXPECT_EQ(meetings({{0}, {1, 2, 3}}), "all-reduce f32[6]");
+  EXPECT_EQ(meetings({{0, 1}, {2}, {3}}), "all-reduce u32[4]");
+  EXPECT_EQ(meetings({{0}, {1, 2, 3}}), "all-reduce u32[6]");
 }
 
 TEST(Lower, NamesOfAllOps) {

@@ -75,13 +75,16 @@ void XlaBackend::startCoalescing() {
   carrier().Hold();
 }
 
+void XlaBackend::StopCoalescing() {
+  coalesced_.reset();
+  ends_.clear();
+  end_tensors_.clear();
+  carrier().StopHolding();
+}
+
 WorkPtr XlaBackend::endCoalescing() {
-  if (!coalesced_) throw BadValue("endCoalescing: nothing was started");
-  const auto ended = c10::make_scope_exit([this] {
-    coalesced_.reset();
-    ends_.clear();
-    end_tensors_.clear();
-  });
+  if (!coalesced_) throw BadValue("endCoalescing: nothing was started, or an error has ended it");
+  const auto ended = c10::make_scope_exit([this] { StopCoalescing(); });
   if (!ends_.empty()) {
     const auto call = Begin("batch_isend_irecv", "", end_tensors_, options_->timeout, true);
     call->meets = true;

@@ -1,6 +1,7 @@
 // torch.distributed's backend "xla_cc": c10d's calls, verified and counted, given to a transport.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +30,7 @@ class XlaBackend final : public c10d::Backend {
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
+  void StopCoalescing();  // without any Work; also if nothing was started
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
@@ -84,7 +86,7 @@ class XlaBackend final : public c10d::Backend {
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Transport> on_paper_;
   c10::intrusive_ptr<Options> options_;
-  uint64_t issued_ = 0;
+  std::atomic<uint64_t> issued_{0};  // threads of this rank may call at once
   std::optional<std::vector<WorkPtr>> coalesced_;
   std::vector<TransferEnd> ends_;  // while calls are coalesced: the batch, if it is taken as one
   Tensors end_tensors_;

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+
 #include "torch_xla_cc/errors.h"
 
 namespace xla_cc {
@@ -36,6 +38,17 @@ Reduction ReductionOf(const c10d::ReduceOp& op) {
   }
   throw BadValue("op = " + NameOf(op) +
                  ", but it must be SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR or PREMUL_SUM");
+}
+
+at::Scalar FactorFor(double factor, at::ScalarType type) {
+  if (!at::isIntegralType(type, /*includeBool=*/true)) return factor;
+  const bool fits = type == at::kBool ? factor == 1.0 : std::abs(factor) < 2147483648.0;
+  if (!fits || factor != std::floor(factor)) {
+    throw BadValue("op = PREMUL_SUM " + hlo::ToString(factor) + " of " + c10::toString(type) +
+                   ", but of whole numbers the factor must be one below 2^31, and of bool 1. "
+                   "Multiply before, in floating point");
+  }
+  return static_cast<int64_t>(factor);
 }
 
 std::string NameOf(const c10d::ReduceOp& op) {

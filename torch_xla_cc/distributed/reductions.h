@@ -10,6 +10,8 @@ namespace xla_cc {
 
 // Throws BadValue for what has no like here.
 Reduction ReductionOf(const c10d::ReduceOp& op);
+// What numbers of a type are multiplied by: of whole ones a whole number, and else BadValue.
+at::Scalar FactorFor(double factor, at::ScalarType type);
 // "SUM", as in torch.distributed.ReduceOp.
 std::string NameOf(const c10d::ReduceOp& op);
 // The same, with the factor if there is one.

@@ -44,9 +44,10 @@ class Transport {
   // After a call has thrown: nothing of it shall run later.
   virtual void Forget() {}
 
-  // Between the two, calls need not be carried out yet.
+  // Between the first two, calls need not be carried out yet. The third gives that up.
   virtual void Hold() {}
   virtual void Release() {}
+  virtual void StopHolding() {}
 
   virtual WorkPtr AllReduce(const CallPtr& call, const Tensors& xs, const c10d::ReduceOp& op) = 0;
   virtual WorkPtr Broadcast(const CallPtr& call, const Tensors& xs, int root) = 0;

@@ -87,9 +87,15 @@ PlanPtr PlanCache::Find(const Key& key) {
   return found->second.plan;
 }
 
-PlanPtr PlanCache::Insert(Key key, PlanPtr plan) {
+int64_t PlanCache::age() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return age_;
+}
+
+PlanPtr PlanCache::Insert(Key key, PlanPtr plan, int64_t age) {
   std::vector<PlanPtr> dropped;
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (age != age_) return plan;
   const auto [at, inserted] = plans_.try_emplace(std::move(key));
   if (!inserted) return at->second.plan;
   order_.push_front(&at->first);
@@ -121,6 +127,7 @@ void PlanCache::Clear() {
   const std::lock_guard<std::mutex> lock(mutex_);
   dropped.swap(plans_);
   order_.clear();
+  ++age_;
 }
 
 PlanCache::Counts PlanCache::counts() {

@@ -63,8 +63,10 @@ class PlanCache {
 
   // Null if absent.
   PlanPtr Find(const Key& key);
-  // Keeps the first of two plans that were made at once.
-  PlanPtr Insert(Key key, PlanPtr plan);
+  // Keeps the first of two plans that were made at once; and none that was begun at another
+  // `age`, before all were dropped.
+  PlanPtr Insert(Key key, PlanPtr plan, int64_t age);
+  int64_t age();
   void SetCapacity(size_t capacity);
   void Clear();
 
@@ -91,6 +93,7 @@ class PlanCache {
 
   std::mutex mutex_;
   size_t capacity_ = 4096;
+  int64_t age_ = 0;  // how often all were dropped
   int64_t hits_ = 0;
   int64_t misses_ = 0;
   std::unordered_map<Key, Entry, Hasher> plans_;

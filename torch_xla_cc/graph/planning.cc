@@ -37,11 +37,12 @@ PlanPtr PlanFor(const Collective& collective, const std::vector<hlo::Shape>& ope
   }
   if (PlanPtr plan = PlanCache::Get().Find(key)) return plan;
 
+  const int64_t age = PlanCache::Get().age();
   const py::gil_scoped_release unlocked;
   Result<Lowered> lowered = Lower(collective, operands, target, site, forced);
   if (!lowered.ok()) throw BadValue(lowered.status().message());
   return PlanCache::Get().Insert(std::move(key),
-                                 std::make_shared<Plan>(std::move(lowered.value()), target));
+                                 std::make_shared<Plan>(std::move(lowered.value()), target), age);
 }
 
 }  // namespace xla_cc

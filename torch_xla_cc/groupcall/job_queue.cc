@@ -32,10 +32,18 @@ void JobQueue::RunOrAdd(Job job) {
     }
     busy_ = true;
   }
-  job();
-  const std::lock_guard lock(mutex_);
-  busy_ = false;
-  changed_.notify_all();
+  const auto ended = [this] {
+    const std::lock_guard lock(mutex_);
+    busy_ = false;
+    changed_.notify_all();
+  };
+  try {
+    job();
+  } catch (...) {
+    ended();
+    throw;
+  }
+  ended();
 }
 
 void JobQueue::Work() {

@@ -95,8 +95,8 @@ bool GraphRunner::RunAtOnce(int64_t leader, GraphBatch& batch) {
 }
 
 bool GraphRunner::RunAtGate(int64_t leader, GraphBatch& batch) {
-  std::map<int64_t, CompileGate> gates;
   std::map<int64_t, std::string> errors;
+  std::map<int64_t, CompileGate> gates;  // whose threads write into these
   size_t own = 0;
   bool compiled = true;
   for (const auto& [rank, graph] : batch.graphs) {

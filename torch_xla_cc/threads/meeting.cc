@@ -24,7 +24,7 @@ void Meeting::ThrowIfBroken(const RankGroup& group, Lock& lock) {
   if (!broken_) return;
   const Failure failure = broken_;
   lock.unlock();
-  if (world_) world_->TakeFailure(group.own());  // told by this
+  if (world_) world_->Told(group.own(), this);
   failure.Throw();
 }
 
@@ -41,9 +41,10 @@ void Meeting::Break(const RankGroup& group, Lock& lock, const std::function<std:
     const bool on_its_way = call->number > 0 && !call->meets;
     if (on_its_way && call->state == GroupCall::State::kIssued) coming.insert(call->rank);
   }
+  // And those who wait to run their graphs. With the lock, or who finds it broken may be told of it
+  // once more, in a call of another group.
+  if (world_) world_->Disagree(group.own(), coming, failure, this);
   lock.unlock();
-  // And those who wait to run their graphs.
-  if (world_) world_->Disagree(group.own(), coming, failure);
   failure.Throw();
 }
 

@@ -181,7 +181,9 @@ Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
   auto& changed = monitor_.changed;
   if (!Runs(rank)) return Stopped();
   Rank& self = ranks_[rank];
-  const auto failed = [&] { return ended_ || (failure_ && (!self.told || final_)); };
+  const auto failed = [&] {
+    return ended_ || !self.to_tell.empty() || (failure_ && (!self.told || final_));
+  };
   // Handing over a graph waits for the device, and the device for the collectives of the last one:
   // no peer of those may be left behind.
   changed.wait(lock, [&] { return failed() || !self.batch || self.batch->to_hand_over == 0; });
@@ -232,18 +234,30 @@ Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
   return {};
 }
 
-void World::Disagree(int64_t rank, const std::set<int64_t>& coming, Failure failure) {
+// Each of them for itself: one that has been told may be in its next world, and find the next
+// failure there, before another has woken.
+void World::Disagree(int64_t rank, const std::set<int64_t>& coming, const Failure& failure,
+                     const Meeting* where) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   if (!Runs(rank) || final_) return;
-  if (!failure_) {
-    failure_ = std::move(failure);
-    for (size_t r = 0; r < ranks_.size(); ++r) {
-      ranks_[r].told = !ranks_[r].waiting && coming.count(static_cast<int64_t>(r)) == 0;
-    }
-    ranks_[rank].told = false;
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    const auto other = static_cast<int64_t>(r);
+    if (other == rank || (!ranks_[r].waiting && coming.count(other) == 0)) continue;
+    // What it has pending stays, or it would not come to hear of this.
+    ranks_[r].to_tell.emplace_back(where, failure);
+    ranks_[r].waiting = false;
   }
-  TakeFailureLocked(rank);
+  Lose(rank);
   monitor_.changed.notify_all();
+}
+
+void World::Told(int64_t rank, const Meeting* where) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  if (!Runs(rank)) return;
+  auto& to_tell = ranks_[rank].to_tell;
+  const auto from_there = [&](const auto& one) { return one.first == where; };
+  to_tell.erase(std::remove_if(to_tell.begin(), to_tell.end(), from_there), to_tell.end());
+  Lose(rank);
 }
 
 void World::Finish(int64_t rank, Site site) {
@@ -296,6 +310,13 @@ Failure World::TakeFailure(int64_t rank) {
 }
 
 Failure World::TakeFailureLocked(int64_t rank) {
+  auto& to_tell = ranks_[rank].to_tell;
+  if (!to_tell.empty() && !final_) {
+    Failure failure = std::move(to_tell.front().second);
+    to_tell.erase(to_tell.begin());
+    Lose(rank);
+    return failure;
+  }
   if (!failure_ || (ranks_[rank].told && !final_)) return {};
   Failure failure = failure_;
   ranks_[rank].told = true;

@@ -88,8 +88,11 @@ class World : public std::enable_shared_from_this<World> {
   Failure Meet(int64_t rank, Site site, const std::string& program_hash, const HandOver& graph);
 
   // All ranks that wait to run their graphs, or are `coming` to, are to raise this; `rank`, which
-  // found it, does by itself.
-  void Disagree(int64_t rank, const std::set<int64_t>& coming, Failure failure);
+  // found it in that meeting, does by itself.
+  void Disagree(int64_t rank, const std::set<int64_t>& coming, const Failure& failure,
+                const Meeting* where);
+  // This rank has been told of what was found there.
+  void Told(int64_t rank, const Meeting* where);
   // This rank has returned from its function.
   void Finish(int64_t rank, Site site);
   // This rank has raised: the others shall stop.
@@ -109,7 +112,8 @@ class World : public std::enable_shared_from_this<World> {
 
  private:
   struct Rank : RankState {
-    bool told = false;  // of failure_
+    bool told = false;                                        // of failure_
+    std::vector<std::pair<const Meeting*, Failure>> to_tell;  // beside that, of this rank alone
     bool entered = false;
     bool idle = true;
     uint64_t released = 0;

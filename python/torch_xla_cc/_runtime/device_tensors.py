@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 import torch_xla
+from torch.utils import dlpack
+from torch_xla import runtime
 
 from torch_xla_cc._runtime.private import (
     XLAC,
@@ -50,13 +52,20 @@ def run_live(index: int) -> None:
     XLAC._xla_sync_live_tensors(f"xla:{index}", [], wait=False)
 
 
+def of_host() -> bool:
+    """Whether the memory of the device is that of the host."""
+    return bool(runtime.device_type() == "CPU")
+
+
 def to_dlpack(tensor: torch.Tensor) -> Any:  # noqa: ANN401 (a capsule)
-    """The memory of a tensor, once it has been computed."""
+    """The memory of a tensor, or a copy of it on the host, once it has been computed."""
     XLAC._xla_sync_multi([tensor], [], wait=True, sync_xla_data=True)
-    return XLAC._to_dlpack(tensor)
+    return XLAC._to_dlpack(tensor) if of_host() else dlpack.to_dlpack(tensor.detach().cpu())
 
 
 def from_dlpack(capsule: Any) -> torch.Tensor:  # noqa: ANN401 (as above)
-    """A tensor of the memory that is in a capsule."""
+    """A tensor on the device, of the memory of the host that is in a capsule."""
+    if not of_host():
+        return dlpack.from_dlpack(capsule).to(torch_xla.device())
     tensor: torch.Tensor = XLAC._from_dlpack(capsule)
     return tensor

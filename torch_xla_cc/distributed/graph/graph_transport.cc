@@ -41,10 +41,7 @@ Tensors Alone(const Collective& node, const Tensors& operands) {
   const double factor = Visit(node, [](const auto& op) { return FactorOf(op, nullptr); });
   if (factor == 1.0) return operands;
   Tensors scaled;
-  for (const at::Tensor& x : operands) {
-    const bool whole = at::isIntegralType(x.scalar_type(), /*includeBool=*/true);
-    scaled.push_back(x * (whole ? at::Scalar(static_cast<int64_t>(factor)) : at::Scalar(factor)));
-  }
+  for (const at::Tensor& x : operands) scaled.push_back(x * FactorFor(factor, x.scalar_type()));
   return scaled;
 }
 

@@ -113,6 +113,9 @@ HostSend::HostSend(PointToPoint ends, const at::Tensor& x, at::Tensor bytes, uin
 }
 
 void HostSend::Await(Timeout limit) {
+  std::unique_lock lock(await_mutex_, std::defer_lock);
+  Unlocked([&] { lock.lock(); });  // one thread at a time
+  if (done_) return;
   InGloo(ends_, [&] {
     for (const WorkPtr& part : parts_) part->wait(limit);
     ends_.check->ThrowIfBroken();  // the receiver may have found it wrong
@@ -201,6 +204,7 @@ bool HostReceive::wait(std::chrono::milliseconds timeout) {
   if (done_) return true;
   if (!Unlocked([&] { return taking_.Wait(timeout); })) ThrowLate(ends_, timeout);
   const auto lock = LockTensors(x_.device());
+  if (done_) return true;  // another thread was first
   WriteFromHost(x_, value_);
   done_ = true;
   value_.reset();

@@ -71,6 +71,7 @@ class HostSend final : public c10d::Work {
   PointToPoint ends_;
   at::Tensor x_;
   std::vector<WorkPtr> parts_;
+  std::mutex await_mutex_;
   std::atomic<bool> done_{false};
   BackgroundTask watch_;
 };
@@ -100,7 +101,7 @@ class HostReceive final : public c10d::Work {
   WorkPtr header_work_;
   uint64_t own_number_ = 0;
   int source_ = -1;
-  bool done_ = false;
+  std::atomic<bool> done_{false};
 
   // What is sent must be taken whatever this rank waits for meanwhile: its peer may wait for that
   // before it goes on. So each receive has a thread.

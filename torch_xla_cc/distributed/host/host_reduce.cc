@@ -67,7 +67,7 @@ std::optional<c10d::ReduceOp> CarriedByGloo(const c10d::ReduceOp& op, at::Scalar
 
 at::Tensor Prepared(at::Tensor x, const c10d::ReduceOp& op) {
   const Reduction reduction = ReductionOf(op);
-  return reduction.factor == 1.0 ? x : x.mul_(reduction.factor);
+  return reduction.factor == 1.0 ? x : x.mul_(FactorFor(reduction.factor, x.scalar_type()));
 }
 
 at::Tensor Completed(at::Tensor x, const c10d::ReduceOp& op, at::ScalarType type, int size) {
@@ -110,7 +110,7 @@ at::Tensor ReducedHere(const Tensors& by_rank, const c10d::ReduceOp& op) {
   at::Tensor sum;
   for (const at::Tensor& value : by_rank) {
     at::Tensor wide = value.to(WideTypeOf(type));
-    if (reduction.factor != 1.0) wide = wide * reduction.factor;
+    if (reduction.factor != 1.0) wide = wide * FactorFor(reduction.factor, type);
     sum = sum.defined() ? Combine(kind, sum, wide) : wide;
   }
   if (at::isIntegralType(type, /*includeBool=*/false)) sum = sum.to(type).to(WideTypeOf(type));

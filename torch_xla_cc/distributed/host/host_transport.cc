@@ -341,12 +341,20 @@ WorkPtr HostTransport::AllToAllSingle(const CallPtr& call, const at::Tensor& out
 }
 
 WorkPtr HostTransport::Send(const CallPtr& call, const at::Tensor& x, int to, int tag) {
-  sends_.remove_if([](const auto& send) { return send->done(); });
+  uint32_t number = 0;
+  c10::intrusive_ptr<HostSend> oldest;
+  {
+    const std::lock_guard lock(sends_mutex_);
+    sends_.remove_if([](const auto& send) { return send->done(); });
+    if (sends_.size() > kMostSends) oldest = sends_.front();
+    number = ++sent_[to];
+  }
   // Of many that nobody waits for, the oldest are waited for beside.
-  if (sends_.size() > kMostSends) sends_.front()->isCompleted();
-  sends_.push_back(
-      c10::make_intrusive<HostSend>(Ends(call, to, tag), x, Bytes(HostView(x)), ++sent_[to]));
-  return sends_.back();
+  if (oldest) oldest->isCompleted();
+  auto send = c10::make_intrusive<HostSend>(Ends(call, to, tag), x, Bytes(HostView(x)), number);
+  const std::lock_guard lock(sends_mutex_);
+  sends_.push_back(send);
+  return send;
 }
 
 WorkPtr HostTransport::Recv(const CallPtr& call, const at::Tensor& x, int from, int tag) {

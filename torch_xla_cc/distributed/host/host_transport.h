@@ -72,6 +72,7 @@ class HostTransport final : public Transport {
   c10::intrusive_ptr<c10d::Backend> gloo_;
   StoreCheckPtr check_;
   std::shared_ptr<OwnMail> own_mail_ = std::make_shared<OwnMail>();
+  std::mutex sends_mutex_;        // of the next two: threads of this rank may send at once
   std::map<int, uint32_t> sent_;  // messages, by the rank that they go to
   // What may not have gone yet: gloo needs the memory, whether or not the caller keeps the Work.
   std::list<c10::intrusive_ptr<HostSend>> sends_;

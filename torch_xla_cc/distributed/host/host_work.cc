@@ -158,9 +158,13 @@ Future HostWork::getFuture() {
   }
   if (const std::exception_ptr error = exception()) {
     future->setError(error);
-  } else {
+    return future;
+  }
+  try {
     Finish();
     future->markCompleted(c10::IValue(outputs_));
+  } catch (...) {
+    future->setErrorIfNeeded(std::current_exception());
   }
   return future;
 }

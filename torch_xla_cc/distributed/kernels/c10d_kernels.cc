@@ -4,10 +4,12 @@
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
+#include <exception>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
 
+#include "torch_xla_cc/distributed/backend.h"
 #include "torch_xla_cc/distributed/kernels/kernels.h"
 #include "torch_xla_cc/distributed/tensors.h"
 #include "torch_xla_cc/distributed/transport.h"
@@ -29,6 +31,23 @@ c10::intrusive_ptr<c10d::Backend> BarrierBackendOf(const GroupPtr& group) {
   return group->getBackend(c10::DeviceType::CPU);
 }
 
+// The backend, for one call. What raises among coalesced calls has ended them: PyTorch does not
+// tell, and what is called next would be kept for an end that never comes.
+class Calling {
+ public:
+  explicit Calling(const GroupPtr& group) : backend_(BackendOf(group)) {}
+  Calling(const Calling&) = delete;
+  ~Calling() {
+    if (std::uncaught_exceptions() == before_) return;
+    if (auto* ours = dynamic_cast<XlaBackend*>(backend_.get())) ours->StopCoalescing();
+  }
+  c10d::Backend* operator->() const { return backend_.get(); }
+
+ private:
+  const c10::intrusive_ptr<c10d::Backend> backend_;
+  const int before_ = std::uncaught_exceptions();
+};
+
 template <class Options>
 Options With(bool async_op, int64_t timeout) {
   Options options;
@@ -48,7 +67,7 @@ std::tuple<Tensors, WorkPtr> Broadcast(at::TensorList tensors, const GroupPtr& g
   auto options = With<c10d::BroadcastOptions>(async_op, timeout);
   options.rootRank = root;
   Tensors list = tensors.vec();
-  WorkPtr work = BackendOf(group)->broadcast(list, options);
+  WorkPtr work = Calling(group)->broadcast(list, options);
   return {std::move(list), std::move(work)};
 }
 
@@ -60,7 +79,7 @@ std::tuple<Tensors, WorkPtr> Allreduce(at::TensorList tensors, const GroupPtr& g
   auto options = With<c10d::AllreduceOptions>(async_op, timeout);
   options.reduceOp = *op;
   Tensors list = tensors.vec();
-  WorkPtr work = BackendOf(group)->allreduce(list, options);
+  WorkPtr work = Calling(group)->allreduce(list, options);
   return {std::move(list), std::move(work)};
 }
 
@@ -70,7 +89,7 @@ WorkPtr AllreduceCoalesced(at::TensorList tensors, const GroupPtr& group, const 
   auto options = With<c10d::AllreduceCoalescedOptions>(async_op, timeout);
   options.reduceOp = *op;
   Tensors list = tensors.vec();
-  return BackendOf(group)->allreduce_coalesced(list, options);
+  return Calling(group)->allreduce_coalesced(list, options);
 }
 
 WorkPtr Reduce(at::TensorList tensors, const GroupPtr& group, const OpPtr& op, int64_t root,
@@ -80,7 +99,7 @@ WorkPtr Reduce(at::TensorList tensors, const GroupPtr& group, const OpPtr& op, i
   options.reduceOp = *op;
   options.rootRank = root;
   Tensors list = tensors.vec();
-  return BackendOf(group)->reduce(list, options);
+  return Calling(group)->reduce(list, options);
 }
 
 std::tuple<std::vector<Tensors>, WorkPtr> Allgather(const std::vector<Tensors>& outputs,
@@ -90,7 +109,7 @@ std::tuple<std::vector<Tensors>, WorkPtr> Allgather(const std::vector<Tensors>& 
   Tensors list = inputs.vec();
   auto lists = outputs;
   WorkPtr work =
-      BackendOf(group)->allgather(lists, list, With<c10d::AllgatherOptions>(async_op, timeout));
+      Calling(group)->allgather(lists, list, With<c10d::AllgatherOptions>(async_op, timeout));
   return {std::move(lists), std::move(work)};
 }
 
@@ -98,8 +117,8 @@ std::tuple<at::Tensor, WorkPtr> AllgatherBase(at::Tensor& output, at::Tensor& in
                                               const GroupPtr& group, bool async_op,
                                               int64_t timeout) {
   const NoAutograd guard;
-  WorkPtr work = BackendOf(group)->_allgather_base(output, input,
-                                                   With<c10d::AllgatherOptions>(async_op, timeout));
+  WorkPtr work = Calling(group)->_allgather_base(output, input,
+                                                 With<c10d::AllgatherOptions>(async_op, timeout));
   return {output, std::move(work)};
 }
 
@@ -108,8 +127,8 @@ WorkPtr AllgatherCoalesced(const std::vector<Tensors>& outputs, const at::Tensor
   const NoAutograd guard;
   Tensors list = inputs.vec();
   auto lists = outputs;
-  return BackendOf(group)->allgather_coalesced(lists, list,
-                                               With<c10d::AllgatherOptions>(async_op, -1));
+  return Calling(group)->allgather_coalesced(lists, list,
+                                             With<c10d::AllgatherOptions>(async_op, -1));
 }
 
 WorkPtr AllgatherIntoCoalesced(at::TensorList outputs, at::TensorList inputs, const GroupPtr& group,
@@ -117,7 +136,7 @@ WorkPtr AllgatherIntoCoalesced(at::TensorList outputs, at::TensorList inputs, co
   const NoAutograd guard;
   Tensors out = outputs.vec();
   Tensors in = inputs.vec();
-  return BackendOf(group)->allgather_into_tensor_coalesced(
+  return Calling(group)->allgather_into_tensor_coalesced(
       out, in, With<c10d::AllgatherOptions>(async_op, -1));
 }
 
@@ -130,7 +149,7 @@ std::tuple<Tensors, WorkPtr> ReduceScatter(const at::TensorList& outputs,
   options.reduceOp = *op;
   Tensors list = outputs.vec();
   auto lists = inputs;
-  WorkPtr work = BackendOf(group)->reduce_scatter(list, lists, options);
+  WorkPtr work = Calling(group)->reduce_scatter(list, lists, options);
   return {std::move(list), std::move(work)};
 }
 
@@ -140,7 +159,7 @@ std::tuple<at::Tensor, WorkPtr> ReduceScatterBase(at::Tensor& output, at::Tensor
   const NoAutograd guard;
   auto options = With<c10d::ReduceScatterOptions>(async_op, timeout);
   options.reduceOp = *op;
-  WorkPtr work = BackendOf(group)->_reduce_scatter_base(output, input, options);
+  WorkPtr work = Calling(group)->_reduce_scatter_base(output, input, options);
   return {output, std::move(work)};
 }
 
@@ -151,7 +170,7 @@ WorkPtr ReduceScatterCoalesced(at::TensorList outputs, at::TensorList inputs, co
   options.reduceOp = *op;
   Tensors out = outputs.vec();
   Tensors in = inputs.vec();
-  return BackendOf(group)->reduce_scatter_tensor_coalesced(out, in, options);
+  return Calling(group)->reduce_scatter_tensor_coalesced(out, in, options);
 }
 
 WorkPtr Gather(const std::vector<Tensors>& outputs, const at::TensorList& inputs,
@@ -161,7 +180,7 @@ WorkPtr Gather(const std::vector<Tensors>& outputs, const at::TensorList& inputs
   options.rootRank = root;
   auto lists = outputs;
   Tensors list = inputs.vec();
-  return BackendOf(group)->gather(lists, list, options);
+  return Calling(group)->gather(lists, list, options);
 }
 
 std::tuple<Tensors, WorkPtr> Scatter(const at::TensorList& outputs,
@@ -172,7 +191,7 @@ std::tuple<Tensors, WorkPtr> Scatter(const at::TensorList& outputs,
   options.rootRank = root;
   Tensors list = outputs.vec();
   auto lists = inputs;
-  WorkPtr work = BackendOf(group)->scatter(list, lists, options);
+  WorkPtr work = Calling(group)->scatter(list, lists, options);
   return {std::move(list), std::move(work)};
 }
 
@@ -181,8 +200,7 @@ std::tuple<Tensors, WorkPtr> Alltoall(const at::TensorList& outputs, const at::T
   const NoAutograd guard;
   Tensors out = outputs.vec();
   Tensors in = inputs.vec();
-  WorkPtr work =
-      BackendOf(group)->alltoall(out, in, With<c10d::AllToAllOptions>(async_op, timeout));
+  WorkPtr work = Calling(group)->alltoall(out, in, With<c10d::AllToAllOptions>(async_op, timeout));
   return {std::move(out), std::move(work)};
 }
 
@@ -190,8 +208,8 @@ WorkPtr AlltoallBase(at::Tensor& output, at::Tensor& input, const GroupPtr& grou
                      std::vector<int64_t> output_splits, std::vector<int64_t> input_splits,
                      bool async_op, int64_t timeout) {
   const NoAutograd guard;
-  return BackendOf(group)->alltoall_base(output, input, output_splits, input_splits,
-                                         With<c10d::AllToAllOptions>(async_op, timeout));
+  return Calling(group)->alltoall_base(output, input, output_splits, input_splits,
+                                       With<c10d::AllToAllOptions>(async_op, timeout));
 }
 
 WorkPtr Barrier(at::Tensor, const GroupPtr& group, const std::vector<int64_t>& device_ids,
@@ -211,19 +229,19 @@ void MonitoredBarrier(at::Tensor, const GroupPtr& group, const std::vector<int64
 WorkPtr Send(at::TensorList tensors, const GroupPtr& group, int64_t to, int64_t tag) {
   const NoAutograd guard;
   Tensors list = tensors.vec();
-  return BackendOf(group)->send(list, static_cast<int>(to), static_cast<int>(tag));
+  return Calling(group)->send(list, static_cast<int>(to), static_cast<int>(tag));
 }
 
 WorkPtr Recv(at::TensorList tensors, const GroupPtr& group, int64_t from, int64_t tag) {
   const NoAutograd guard;
   Tensors list = tensors.vec();
-  return BackendOf(group)->recv(list, static_cast<int>(from), static_cast<int>(tag));
+  return Calling(group)->recv(list, static_cast<int>(from), static_cast<int>(tag));
 }
 
 WorkPtr RecvAnySource(at::TensorList tensors, const GroupPtr& group, int64_t tag) {
   const NoAutograd guard;
   Tensors list = tensors.vec();
-  return BackendOf(group)->recvAnysource(list, static_cast<int>(tag));
+  return Calling(group)->recvAnysource(list, static_cast<int>(tag));
 }
 
 }  // namespace kernels
