@@ -33,6 +33,9 @@ _PLACES = {
     "math_ops": "torch.distributed.tensor._ops._math_ops",
     "fsdp_collectives": "torch.distributed.fsdp._fully_shard._fsdp_collectives",
     "fsdp_param": "torch.distributed.fsdp._fully_shard._fsdp_param",
+    "flat_param": "torch.distributed.fsdp._flat_param",
+    "fsdp1_extensions": "torch.distributed.fsdp._fsdp_extensions",
+    "fsdp1_runtime": "torch.distributed.fsdp._runtime_utils",
     "PipelineStageBase": "torch.distributed.pipelining.stage:_PipelineStageBase",
     # torch.compile and fx.
     "dynamo_callback": "torch._dynamo.callback",
