@@ -132,6 +132,10 @@ def _to_cpu(theirs: _Theirs, handle: Any) -> Iterator[None]:  # noqa: ANN401
         padded = handle._alloc_padded_unsharded_flat_param()
         padded[: copy.numel()].copy_(copy.detach())
         handle._use_unsharded_flat_param(padded)
+        if not handle._use_orig_params:
+            handle._use_unsharded_views(as_params=False)
+            registered = handle._fully_sharded_module._parameters
+            registered.update({name: own for name, x in registered.items() if x is copy})
 
 
 def _reshard_all(theirs: _Theirs, state: Any) -> None:  # noqa: ANN401
