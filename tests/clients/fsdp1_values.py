@@ -9,11 +9,10 @@ import contextlib
 import itertools
 import sys
 import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
-import torch_xla
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (
@@ -21,7 +20,6 @@ from torch.distributed.fsdp import (
     FullStateDictConfig,
     FullyShardedDataParallel,
     LocalStateDictConfig,
-    MixedPrecision,
     ShardedStateDictConfig,
     ShardingStrategy,
     StateDictType,
@@ -110,6 +108,8 @@ def close(found: object, expected: object, **limits: float) -> None:
         assert found == expected, (found, expected)
 
 
+Models = Sequence[FullyShardedDataParallel]
+Make = Callable[[], FullyShardedDataParallel]
 LIMITS = {"rtol": 1e-4, "atol": 1e-5}
 
 
@@ -122,12 +122,7 @@ def full(model: FullyShardedDataParallel, *, grads: bool) -> dict[str, torch.Ten
 
 
 def states(
-    kind: StateDictType,
-    config: object,
-    optim: object,
-    *models: FullyShardedDataParallel,
-    load: bool = True,
-    **options: object,
+    kind: StateDictType, config: object, optim: object, models: Models, make: Make | None = None
 ) -> None:
     """A state dict of both, and one loaded into another model; and those of optimizers."""
     saved, of_optimizers = [], []
@@ -145,9 +140,9 @@ def states(
     if of_optimizers:
         ours, *_, expected = (x.get("state") for x in of_optimizers)  # none, of other ranks
         close(ours, expected, **LIMITS)
-    if not load:
+    if not make:
         return
-    other = build(XLA, seed=1, **options)
+    other = make()
     train(other, XLA, steps=1)
     with FullyShardedDataParallel.state_dict_type(other, kind, config, optim):
         other.load_state_dict(saved[0])
@@ -162,47 +157,45 @@ def states(
         close(ours, expected, **LIMITS)
 
 
-def everything(strategy: ShardingStrategy, orig: bool) -> None:
+def everything(strategy: ShardingStrategy, orig: bool, mesh: bool = False) -> None:
     options = {"sharding_strategy": strategy, "use_orig_params": orig}
-    ours, theirs = build(XLA, **options), build(CPU, **options)
+
+    def make(device: torch.device, **options: object) -> FullyShardedDataParallel:
+        if mesh:
+            options["device_mesh"] = init_device_mesh(device.type, (run.world_size,))
+        return build(device, **options)
+
+    ours, theirs = make(XLA, **options), make(CPU, **options)
     close(full(ours, grads=False), full(theirs, grads=False), rtol=0, atol=0)
-    close(
-        torch.tensor(train(ours, XLA)), torch.tensor(train(theirs, CPU)), **LIMITS
-    )
+    close(torch.tensor(train(ours, XLA)), torch.tensor(train(theirs, CPU)), **LIMITS)
     close(full(ours, grads=False), full(theirs, grads=False), **LIMITS)
-    close(
-        [x.grad for x in ours.parameters() if x.grad is not None],
-        [x.grad for x in theirs.parameters() if x.grad is not None],
-        **LIMITS,
-    )
+    gradients = [[x.grad for x in model.parameters()] for model in (ours, theirs)]
+    close(*gradients, **LIMITS)
     if orig:
         close(full(ours, grads=True), full(theirs, grads=True), **LIMITS)
     written(ours, theirs)
     models = [ours, theirs]
     if orig and strategy != ShardingStrategy.NO_SHARD:
         # On the CPU torch gathers all states of original parameters in the same memory.
-        models.append(build(CPU, sharding_strategy=strategy))
+        models.append(make(CPU, sharding_strategy=strategy))
         train(models[2], CPU)
-    whole = StateDictType.FULL_STATE_DICT
-    states(whole, FullStateDictConfig(), FullOptimStateDictConfig(), *models, **options)
+    state_dicts(strategy, models, lambda: make(XLA, seed=1, **options))
+    if strategy != ShardingStrategy.NO_SHARD and not orig and not mesh:
+        local = StateDictType.LOCAL_STATE_DICT
+        states(local, LocalStateDictConfig(), None, models, lambda: make(XLA, seed=1, **options))
+
+
+def state_dicts(strategy: ShardingStrategy, models: Models, make: Make) -> None:
+    whole, sharded = StateDictType.FULL_STATE_DICT, StateDictType.SHARDED_STATE_DICT
+    states(whole, FullStateDictConfig(), FullOptimStateDictConfig(), models, make)
     if strategy == ShardingStrategy.NO_SHARD:
         return  # torch gives full ones
-    # Rank 0 alone has something to load.
-    states(
-        whole,
-        FullStateDictConfig(offload_to_cpu=True, rank0_only=True),
-        FullOptimStateDictConfig(offload_to_cpu=True, rank0_only=True),
-        *models,
-        load=False,
-    )
-    states(whole, FullStateDictConfig(offload_to_cpu=True), None, *models, **options)
-    sharded = StateDictType.SHARDED_STATE_DICT
-    states(sharded, ShardedStateDictConfig(), None, *models, **options)
-    states(sharded, ShardedStateDictConfig(offload_to_cpu=True), None, *models, **options)
-    if not orig:
-        states(
-            StateDictType.LOCAL_STATE_DICT, LocalStateDictConfig(), None, *models, **options
-        )
+    on_rank_0 = {"offload_to_cpu": True, "rank0_only": True}
+    of_optimizer = FullOptimStateDictConfig(**on_rank_0)
+    states(whole, FullStateDictConfig(**on_rank_0), of_optimizer, models)
+    states(whole, FullStateDictConfig(offload_to_cpu=True), None, models)
+    states(sharded, ShardedStateDictConfig(), None, models, make)
+    states(sharded, ShardedStateDictConfig(offload_to_cpu=True), None, models)
 
 
 def written(*models: FullyShardedDataParallel) -> None:
@@ -234,6 +227,7 @@ for strategy, orig in itertools.product(STRATEGIES, (False, True)):
     everything(strategy, orig)
     if run.rank == 0:
         print(strategy, "orig" if orig else "flat", flush=True)
+everything(ShardingStrategy.FULL_SHARD, orig=False, mesh=True)  # sharded ones are of DTensors
 if run.rank == 0:
     print("all equal")
 run.end()

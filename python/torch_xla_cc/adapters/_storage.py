@@ -16,7 +16,7 @@ from torch_xla_cc._runtime.private import functionalize_sync, is_functional_tens
 
 def is_ours(tensor: torch.Tensor) -> bool:
     """Whether it is an XLA tensor, or was one before it was freed."""
-    return is_functional_tensor(tensor)
+    return bool(is_functional_tensor(tensor))
 
 
 def free(tensor: torch.Tensor) -> None:

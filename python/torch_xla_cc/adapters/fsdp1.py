@@ -4,17 +4,33 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+import torch_xla
 from torch import nn
 from torch.distributed.tensor import DTensor
 
 from torch_xla_cc._runtime.patches import Changes, Patches
-from torch_xla_cc._runtime.private import flat_param, fsdp1_extensions, fsdp1_runtime, torch_c
-from torch_xla_cc.adapters import _storage, dtensor
+from torch_xla_cc._runtime.private import (
+    flat_param,
+    fsdp1_common,
+    fsdp1_extensions,
+    fsdp1_init,
+    fsdp1_runtime,
+    torch_c,
+)
+from torch_xla_cc.adapters import _modules, _storage, _xla_device, dtensor
 
 _Theirs = Callable[..., Any]
+
+
+def _handle_of(theirs: _Theirs, device: torch.device) -> Any:  # noqa: ANN401
+    """_FSDPDeviceHandle.from_device: of a device that is a number torch would make one of CUDA."""
+    if device.type != "xla":
+        return theirs(device)
+    return SimpleNamespace(**{**vars(_xla_device), "current_device": torch_xla.device})
 
 
 def _free(theirs: _Theirs, tensor: torch.Tensor) -> None:
@@ -35,9 +51,9 @@ def _alloc(theirs: _Theirs, tensor: torch.Tensor, size: torch.Size) -> None:
 
 def _same_storage(theirs: _Theirs, a: torch.Tensor, b: torch.Tensor) -> bool:
     a, b = (x._local_tensor if isinstance(x, DTensor) else x for x in (a, b))
-    if _storage.is_ours(a) and _storage.is_ours(b):
+    if _storage.is_ours(a) or _storage.is_ours(b):
         return bool(torch_c._is_alias_of(a, b))
-    return bool(theirs(a, b)) if _storage.is_ours(a) == _storage.is_ours(b) else False
+    return bool(theirs(a, b))
 
 
 def _same_storage_size(theirs: _Theirs, tensor: torch.Tensor, size: int) -> bool:
@@ -80,7 +96,14 @@ def _free_then_follow(theirs: _Theirs, handle: Any) -> None:  # noqa: ANN401
     _follow(handle)
 
 
-@torch.no_grad()  # type: ignore[untyped-decorator]  # as torch's
+def _use_then_follow(theirs: _Theirs, handle: Any, gathered: torch.Tensor) -> None:  # noqa: ANN401
+    """_use_unsharded_flat_param: views of the forward pass, which a block that is computed again
+    uses, are to be on a device before they are asked."""
+    theirs(handle, gathered)
+    _follow(handle)
+
+
+@torch.no_grad()
 def _shard(theirs: _Theirs, handle: Any) -> None:  # noqa: ANN401
     """FlatParamHandle.shard, which resizes the storage of the whole itself."""
     own = handle.flat_param
@@ -96,6 +119,18 @@ def _shard(theirs: _Theirs, handle: Any) -> None:  # noqa: ANN401
     handle._init_shard_metadata(padded, start, start + shard.numel() - 1)
     if handle._use_orig_params:
         handle._use_sharded_views()
+
+
+def _flat_param_to(theirs: _Theirs, handle: Any, *args: Any, **options: Any) -> None:  # noqa: ANN401
+    """flat_param_to: to the CPU, which is asked of it where parameters are offloaded."""
+    device = torch.device(args[0]) if args else None
+    if _storage.is_ours(handle.flat_param) and device and device.type == "cpu":
+        raise NotImplementedError(
+            "FullyShardedDataParallel(cpu_offload=CPUOffload(offload_params=True)): an XLA tensor "
+            "cannot become one of the CPU and remain the same parameter. Leave cpu_offload out, "
+            "or use fully_shard with adapters.fsdp"
+        )
+    theirs(handle, *args, **options)
 
 
 def _get_unsharded(theirs: _Theirs, handle: Any) -> torch.Tensor:  # noqa: ANN401
@@ -140,13 +175,30 @@ def _to_cpu(theirs: _Theirs, handle: Any) -> Iterator[None]:  # noqa: ANN401
 
 def _reshard_all(theirs: _Theirs, state: Any) -> None:  # noqa: ANN401
     """_catch_all_reshard, which tells by addresses whether it is sharded already."""
-    handle = state._handle
-    if handle and _storage.is_ours(own := handle.flat_param):
-        if not torch_c._is_alias_of(own, own._local_shard):
-            free = fsdp1_runtime._should_free_in_backward(state, handle)
-            fsdp1_runtime._reshard(state, handle, free)
-            return
-    theirs(state)
+    own = state._handle and state._handle.flat_param
+    is_ours = own is not None and _storage.is_ours(own)
+    if is_ours and not torch_c._is_alias_of(own, own._local_shard):
+        free = fsdp1_runtime._should_free_in_backward(state, state._handle)
+        fsdp1_runtime._reshard(state, state._handle, free)
+    else:
+        theirs(state)
+
+
+def _move(
+    theirs: _Theirs,
+    parameters: list[nn.Parameter],
+    buffers: list[torch.Tensor],
+    device: torch.device | None,
+) -> None:
+    """_move_states_to_device: `x.data = ` takes no tensor of another kind of device."""
+    if device is None or device.type != "xla":
+        theirs(parameters, buffers, device)
+        return
+    for parameter in parameters:
+        moved = nn.Parameter(parameter.detach().to(device), parameter.requires_grad)
+        _modules.become(parameter, moved)
+    for buffer in buffers:
+        torch.utils.swap_tensors(buffer, buffer.to(device))
 
 
 def _chunk(theirs: _Theirs, tensor: torch.Tensor, *args: Any, **options: Any) -> Any:  # noqa: ANN401
@@ -158,6 +210,8 @@ def _chunk(theirs: _Theirs, tensor: torch.Tensor, *args: Any, **options: Any) ->
 
 def _make(changes: Changes) -> None:
     changes.enter(dtensor.patches.held())
+    changes.wrap(fsdp1_common._FSDPDeviceHandle, "from_device", _handle_of)
+    changes.wrap(fsdp1_init, "_move_states_to_device", _move)
     changes.wrap(flat_param, "_free_storage", _free)
     changes.wrap(flat_param, "_alloc_storage", _alloc)
     changes.wrap(flat_param, "_same_storage", _same_storage)
@@ -169,9 +223,11 @@ def _make(changes: Changes) -> None:
     changes.wrap(handle, "_check_on_compute_device", _check_device)
     changes.wrap(handle, "_check_low_precision_shard", _check_low_precision)
     changes.wrap(handle, "_free_unsharded_flat_param", _free_then_follow)
+    changes.wrap(handle, "_use_unsharded_flat_param", _use_then_follow)
     changes.wrap(handle, "_free_low_precision_sharded_param", _free_then_follow)
     changes.wrap(handle, "_get_padded_unsharded_flat_param", _get_unsharded)
     changes.wrap(handle, "to_cpu", _to_cpu)
+    changes.wrap(handle, "flat_param_to", _flat_param_to)
     changes.wrap(fsdp1_runtime, "_catch_all_reshard", _reshard_all)
     changes.wrap(fsdp1_extensions, "_create_chunk_sharded_tensor", _chunk)
 
