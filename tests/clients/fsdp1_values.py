@@ -1,6 +1,6 @@
 """FullyShardedDataParallel on XLA devices against the same on the CPU, in the same processes.
 
-Run by torchrun. No width divides by the number of ranks.
+Run by torchrun. No width divides by the number of ranks, and each layer has a weight twice.
 """
 
 from __future__ import annotations
@@ -47,16 +47,18 @@ class Layer(nn.Module):
         super().__init__()
         self.linear = nn.Linear(inputs, outputs)
         self.norm = nn.LayerNorm(outputs)
+        self.mix, self.back = nn.Linear(outputs, outputs), nn.Linear(outputs, outputs)
+        self.back.weight = self.mix.weight
         self.register_buffer("calls", torch.zeros(()))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
-        return torch.tanh(self.norm(self.linear(x)))
+        return torch.tanh(self.norm(self.back(self.mix(self.linear(x)))))
 
 
 def build(device: torch.device, seed: int = 0, **options: object) -> FullyShardedDataParallel:
     torch.manual_seed(seed)
-    net = nn.Sequential(Layer(7, 13), Layer(13, 5), nn.Linear(5, 3)).to(device)
+    net = nn.Sequential(Layer(7, 13), Layer(13, 5), nn.Linear(5, 3))
     options = {"device_id": device, **options}
     for i in range(2):
         net[i] = FullyShardedDataParallel(net[i], **options)

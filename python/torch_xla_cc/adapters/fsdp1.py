@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch_xla
-from torch import nn
 from torch.distributed.tensor import DTensor
 
 from torch_xla_cc._runtime.patches import Changes, Patches
@@ -21,16 +18,9 @@ from torch_xla_cc._runtime.private import (
     fsdp1_runtime,
     torch_c,
 )
-from torch_xla_cc.adapters import _modules, _storage, _xla_device, dtensor
+from torch_xla_cc.adapters import _fsdp1_devices, _storage, dtensor
 
 _Theirs = Callable[..., Any]
-
-
-def _handle_of(theirs: _Theirs, device: torch.device) -> Any:  # noqa: ANN401
-    """_FSDPDeviceHandle.from_device: of a device that is a number torch would make one of CUDA."""
-    if device.type != "xla":
-        return theirs(device)
-    return SimpleNamespace(**{**vars(_xla_device), "current_device": torch_xla.device})
 
 
 def _free(theirs: _Theirs, tensor: torch.Tensor) -> None:
@@ -121,18 +111,6 @@ def _shard(theirs: _Theirs, handle: Any) -> None:  # noqa: ANN401
         handle._use_sharded_views()
 
 
-def _flat_param_to(theirs: _Theirs, handle: Any, *args: Any, **options: Any) -> None:  # noqa: ANN401
-    """flat_param_to: to the CPU, which is asked of it where parameters are offloaded."""
-    device = torch.device(args[0]) if args else None
-    if _storage.is_ours(handle.flat_param) and device and device.type == "cpu":
-        raise NotImplementedError(
-            "FullyShardedDataParallel(cpu_offload=CPUOffload(offload_params=True)): an XLA tensor "
-            "cannot become one of the CPU and remain the same parameter. Leave cpu_offload out, "
-            "or use fully_shard with adapters.fsdp"
-        )
-    theirs(handle, *args, **options)
-
-
 def _get_unsharded(theirs: _Theirs, handle: Any) -> torch.Tensor:  # noqa: ANN401
     """_get_padded_unsharded_flat_param, which frees that of low precision if its size is not 0."""
     found: torch.Tensor = theirs(handle)
@@ -140,37 +118,6 @@ def _get_unsharded(theirs: _Theirs, handle: Any) -> torch.Tensor:  # noqa: ANN40
     if found is not low and _storage.is_ours(low):
         _storage.free(low)
     return found
-
-
-@contextlib.contextmanager
-def _to_cpu(theirs: _Theirs, handle: Any) -> Iterator[None]:  # noqa: ANN401
-    """to_cpu. An XLA tensor cannot become one of the CPU: others stand in for it meanwhile."""
-    own = handle.flat_param
-    if not _storage.is_ours(own):
-        with theirs(handle):
-            yield
-        return
-    copy = flat_param.FlatParameter(own.detach().cpu(), requires_grad=own.requires_grad)
-    vars(copy).update(vars(own))
-    for name in ("_params", "_shared_params"):
-        if (parameters := getattr(own, name)) is not None:
-            stand_ins = [nn.Parameter(copy.new_empty(0), x.requires_grad) for x in parameters]
-            setattr(copy, name, stand_ins)
-    handle._free_unsharded_flat_param()
-    handle.flat_param = copy
-    if handle._use_orig_params:
-        handle._use_unsharded_views(as_params=True)
-    try:
-        yield
-    finally:
-        handle.flat_param = own
-        padded = handle._alloc_padded_unsharded_flat_param()
-        padded[: copy.numel()].copy_(copy.detach())
-        handle._use_unsharded_flat_param(padded)
-        if not handle._use_orig_params:
-            handle._use_unsharded_views(as_params=False)
-            registered = handle._fully_sharded_module._parameters
-            registered.update({name: own for name, x in registered.items() if x is copy})
 
 
 def _reshard_all(theirs: _Theirs, state: Any) -> None:  # noqa: ANN401
@@ -184,34 +131,10 @@ def _reshard_all(theirs: _Theirs, state: Any) -> None:  # noqa: ANN401
         theirs(state)
 
 
-def _move(
-    theirs: _Theirs,
-    parameters: list[nn.Parameter],
-    buffers: list[torch.Tensor],
-    device: torch.device | None,
-) -> None:
-    """_move_states_to_device: `x.data = ` takes no tensor of another kind of device."""
-    if device is None or device.type != "xla":
-        theirs(parameters, buffers, device)
-        return
-    for parameter in parameters:
-        moved = nn.Parameter(parameter.detach().to(device), parameter.requires_grad)
-        _modules.become(parameter, moved)
-    for buffer in buffers:
-        torch.utils.swap_tensors(buffer, buffer.to(device))
-
-
-def _chunk(theirs: _Theirs, tensor: torch.Tensor, *args: Any, **options: Any) -> Any:  # noqa: ANN401
-    """_create_chunk_sharded_tensor, of the tensor's device: of a group it would be the CPU."""
-    if _storage.is_ours(tensor):
-        options.setdefault("device", tensor.device)
-    return theirs(tensor, *args, **options)
-
-
 def _make(changes: Changes) -> None:
     changes.enter(dtensor.patches.held())
-    changes.wrap(fsdp1_common._FSDPDeviceHandle, "from_device", _handle_of)
-    changes.wrap(fsdp1_init, "_move_states_to_device", _move)
+    changes.wrap(fsdp1_common._FSDPDeviceHandle, "from_device", _fsdp1_devices.handle_of)
+    changes.wrap(fsdp1_init, "_move_states_to_device", _fsdp1_devices.move)
     changes.wrap(flat_param, "_free_storage", _free)
     changes.wrap(flat_param, "_alloc_storage", _alloc)
     changes.wrap(flat_param, "_same_storage", _same_storage)
@@ -226,10 +149,10 @@ def _make(changes: Changes) -> None:
     changes.wrap(handle, "_use_unsharded_flat_param", _use_then_follow)
     changes.wrap(handle, "_free_low_precision_sharded_param", _free_then_follow)
     changes.wrap(handle, "_get_padded_unsharded_flat_param", _get_unsharded)
-    changes.wrap(handle, "to_cpu", _to_cpu)
-    changes.wrap(handle, "flat_param_to", _flat_param_to)
+    changes.wrap(handle, "to_cpu", _fsdp1_devices.to_cpu)
+    changes.wrap(handle, "flat_param_to", _fsdp1_devices.flat_param_to)
     changes.wrap(fsdp1_runtime, "_catch_all_reshard", _reshard_all)
-    changes.wrap(fsdp1_extensions, "_create_chunk_sharded_tensor", _chunk)
+    changes.wrap(fsdp1_extensions, "_create_chunk_sharded_tensor", _fsdp1_devices.chunk)
 
 
 _patches = Patches("adapters.fsdp1", _make)
