@@ -4,21 +4,20 @@ import pytest
 import runs
 
 
-@pytest.mark.parametrize("strategy", [0, 1, 2])
-@pytest.mark.parametrize("orig", [0, 1])
+@pytest.mark.parametrize(("strategy", "orig"), [(0, 0), (1, 1), (2, 0)])
 def test_losses_are_those_of_gloo(strategy, orig):
     options = (f"--strategy={strategy}", f"--orig={orig}", "--accumulate=2", "--clip=1")
     runs.same_losses("fsdp1.py", *options)
 
 
 def test_replicas_and_blocks_computed_again():
-    runs.same_losses("fsdp1.py", "--strategy=3", "--checkpoint=1", ranks=4)
+    runs.same_losses("fsdp1.py", "--strategy=3", "--orig=1", "--checkpoint=1", ranks=4)
 
 
 @pytest.mark.parametrize("strategy", [0, 1])
 def test_bfloat16(strategy):
     # XLA and torch's kernels for the CPU round at different places.
-    options = (f"--strategy={strategy}", f"--orig={strategy}", "--accumulate=2", "--bf16=1")
+    options = (f"--strategy={strategy}", f"--orig={1 - strategy}", "--accumulate=2", "--bf16=1")
     runs.same_losses("fsdp1.py", *options, rel=2e-3)
 
 
