@@ -143,7 +143,6 @@ _ATTRIBUTES = {
         "_check_on_compute_device",
         "_free_low_precision_sharded_param",
         "_free_unsharded_flat_param",
-        "_get_padded_unsharded_flat_param",
         "_get_shard",
         "_init_shard_metadata",
         "_use_sharded_views",

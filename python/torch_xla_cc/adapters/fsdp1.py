@@ -36,7 +36,8 @@ def _alloc(theirs: _Theirs, tensor: torch.Tensor, size: torch.Size) -> None:
         theirs(tensor, size)
 
 
-# What FSDP asks of storages. That of an XLA tensor says 0, of its size and its address.
+# What FSDP asks of storages. That of an XLA tensor does not know: its address is 0, and its size is
+# what it was made with, or 0.
 
 
 def _same_storage(theirs: _Theirs, a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -111,15 +112,6 @@ def _shard(theirs: _Theirs, handle: Any) -> None:  # noqa: ANN401
         handle._use_sharded_views()
 
 
-def _get_unsharded(theirs: _Theirs, handle: Any) -> torch.Tensor:  # noqa: ANN401
-    """_get_padded_unsharded_flat_param, which frees that of low precision if its size is not 0."""
-    found: torch.Tensor = theirs(handle)
-    low = handle.flat_param._full_param_padded
-    if found is not low and _storage.is_ours(low):
-        _storage.free(low)
-    return found
-
-
 def _reshard_all(theirs: _Theirs, state: Any) -> None:  # noqa: ANN401
     """_catch_all_reshard, which tells by addresses whether it is sharded already."""
     own = state._handle and state._handle.flat_param
@@ -148,7 +140,6 @@ def _make(changes: Changes) -> None:
     changes.wrap(handle, "_free_unsharded_flat_param", _free_then_follow)
     changes.wrap(handle, "_use_unsharded_flat_param", _use_then_follow)
     changes.wrap(handle, "_free_low_precision_sharded_param", _free_then_follow)
-    changes.wrap(handle, "_get_padded_unsharded_flat_param", _get_unsharded)
     changes.wrap(handle, "to_cpu", _fsdp1_devices.to_cpu)
     changes.wrap(handle, "flat_param_to", _fsdp1_devices.flat_param_to)
     changes.wrap(fsdp1_runtime, "_catch_all_reshard", _reshard_all)
