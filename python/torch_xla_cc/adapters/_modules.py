@@ -35,12 +35,12 @@ def _apply(
     for name, old in before.items():
         new = module._parameters[name]
         if old is not None and new is not None and new is not old:
-            _become(old, new)
+            become(old, new)
             module._parameters[name] = old
     return module
 
 
-def _become(old: nn.Parameter, new: nn.Parameter) -> None:
+def become(old: nn.Parameter, new: nn.Parameter) -> None:
     """Have the old parameter be the new one, and keep its class and attributes."""
     new.__class__ = old.__class__
     new.__dict__.update(old.__dict__)

@@ -106,6 +106,11 @@ def empty_cache() -> None:
     """Nothing: XLA's allocator keeps no memory that it does not need."""
 
 
+def memory_summary(device: object = None) -> str:
+    """Nothing: not every XLA device says what is in its memory."""
+    return ""
+
+
 def get_rng_state(device: object = None) -> int:
     """The seed of what is drawn next. (A number, and not a tensor of bytes as of CUDA.)"""
     return int(xla_model.get_rng_state())

@@ -6,18 +6,11 @@ import contextlib
 from typing import Any
 
 import torch
-import torch_xla
 from torch.distributed.tensor import DTensor
 
-from torch_xla_cc._runtime.device_tensors import become
 from torch_xla_cc._runtime.patches import Changes, Patches
-from torch_xla_cc._runtime.private import (
-    fsdp_collectives,
-    fsdp_param,
-    functionalize_sync,
-    is_functional_tensor,
-)
-from torch_xla_cc.adapters import dtensor
+from torch_xla_cc._runtime.private import fsdp_collectives, fsdp_param
+from torch_xla_cc.adapters import _storage, dtensor
 
 
 def _chunk_cat(tensors: list[torch.Tensor], dim: int, num_chunks: int, out: torch.Tensor) -> None:
@@ -48,27 +41,21 @@ _free_parameter = fsdp_param.FSDPParam.free_unsharded_param
 
 
 def _free(tensor: torch.Tensor) -> None:
-    """free_storage: of a shape and no values, where torch has storage of no size."""
-    if tensor.device.type == "xla":
-        become(tensor, torch.empty_like(tensor, device="meta"))
-    elif not is_functional_tensor(tensor):  # else it is free
-        _free_storage(tensor)
+    """free_storage."""
+    (_storage.free if _storage.is_ours(tensor) else _free_storage)(tensor)
 
 
 def _alloc(tensor: torch.Tensor) -> None:
     """alloc_storage."""
-    if not is_functional_tensor(tensor):
-        _alloc_storage(tensor)
-    elif tensor.device.type == "meta":
-        become(tensor, torch.empty_like(tensor, device=torch_xla.device()))
+    (_storage.alloc if _storage.is_ours(tensor) else _alloc_storage)(tensor)
 
 
 def _update(parameter: Any) -> None:  # noqa: ANN401
     """Have the parameter, a view of what is gathered, follow it now: it keeps the old one alive."""
     whole = getattr(parameter, "_unsharded_param", None)
     local = whole._local_tensor if isinstance(whole, DTensor) else whole
-    if local is not None and is_functional_tensor(local):
-        functionalize_sync(local)
+    if local is not None:
+        _storage.follow(local)
 
 
 def _alloc_then_update(parameter: Any) -> None:  # noqa: ANN401
