@@ -44,20 +44,46 @@ def all_reduce(
     if reduce_type in _AVERAGES or not value.requires_grad:
         return linear(reduced, reduced, value)
     if reduce_type == xm.REDUCE_MUL:
-        _require_one_size("all_reduce", reduce_type, groups)
-        return all_gather(value.unsqueeze(0), 0, groups).prod(0) * scale
+        return _product(value, groups) * scale
     if reduce_type not in (xm.REDUCE_MAX, xm.REDUCE_MIN):
         raise ValueError(
             f"all_reduce: reduce_type = {show(reduce_type)} has no gradient, but value requires "
             "one. Pass value.detach()"
         )
     with torch.no_grad():
-        best = xm.all_reduce(reduce_type, value, groups=groups)
+        result = reduced(value)
+        best = result if scale == 1 else xm.all_reduce(reduce_type, value, groups=groups)
         has_it = torch.eq(value, best).to(value.dtype)
         how_many: Any = xm.all_reduce(xm.REDUCE_SUM, has_it, groups=groups)
         share = has_it / how_many
-    # Linear in the value, with the same gradient, and the same number where one rank has it.
-    return all_reduce(xm.REDUCE_SUM, _where(has_it, value) * share, scale, groups)
+    # Linear in the value, with the same gradient; its numbers, sums of parts, may be others.
+    same: Any = all_reduce(xm.REDUCE_SUM, _where(has_it, value) * share, scale, groups)
+    return _Instead.apply(same, result)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _Instead(torch.autograd.Function):
+    """A tensor whose gradient is another one's."""
+
+    @staticmethod
+    def forward(ctx: Any, of: torch.Tensor, value: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # noqa: ANN401
+        return gradient, None
+
+
+def _product(value: torch.Tensor, groups: Groups) -> torch.Tensor:
+    """The product of what all ranks of the group have; on a rank in none, what it has."""
+    rows = all_gather(value.unsqueeze(0), 0, groups)  # as many as the longest group has
+    lists, (everybody,) = members(groups), members(None)
+    if sum(map(len, lists)) == len(everybody) and len({len(group) for group in lists}) == 1:
+        return rows.prod(0)
+    # Behind those of this rank's group are zeros, and here as well: of each, whether it is there.
+    there: Any = xm.all_gather(torch.ones(1, device=value.device), 0, groups)
+    there = there.reshape(-1, *[1] * value.dim())
+    product = torch.where(there != 0, rows, torch.ones_like(rows)).prod(0)
+    return torch.where(there[0] == 0, value, product)
 
 
 def _where(mask: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
