@@ -24,7 +24,7 @@ import torch
 
 from torch_xla_cc import functions
 from torch_xla_cc import xla_model as xm
-from torch_xla_cc._ops.linear import as_data, linear, members, of_one_tensor
+from torch_xla_cc._ops.linear import as_data, linear, members, of_one_tensor, refuse_partitions
 from torch_xla_cc._ops.types import Groups
 from torch_xla_cc._ops.uneven import own_rank
 from torch_xla_cc._rings.matmul import all_gather_matmul as all_gather_matmul
@@ -89,6 +89,7 @@ def own_block(value: torch.Tensor, dim: int = 0, groups: Groups = None) -> torch
 
 def _require_alike(op: str, groups: Groups) -> None:
     """Raise if ranks would have blocks of several sizes, or none: on all ranks, as they run."""
+    refuse_partitions(op)
     lists, (everybody,) = members(groups), members(None)
     sizes = sorted({len(group) for group in lists})
     without = sorted(set(everybody).difference(*lists))
