@@ -19,6 +19,8 @@ def main() -> None:
 
 
 def _reads_files_only(words: list[str]) -> bool:
+    if "--" in words:
+        words = words[: words.index("--")]  # what comes after is for the script
     command, *others = words or [""]
     dump = any(word.lstrip("-").partition("=")[0] == "dump" for word in others)
     return command == "compare" or (command == "inspect" and dump)

@@ -20,7 +20,14 @@ import torch
 from torch_xla_cc import xla_model as xm
 from torch_xla_cc._ops import channels as _channels
 from torch_xla_cc._ops.channels import Channel
-from torch_xla_cc._ops.linear import Move, as_data, linear, members, of_one_tensor
+from torch_xla_cc._ops.linear import (
+    Move,
+    as_data,
+    linear,
+    members,
+    of_one_tensor,
+    refuse_partitions,
+)
 from torch_xla_cc._ops.types import Groups, ReduceType
 from torch_xla_cc._ops.uneven import own_rank
 from torch_xla_cc._runtime.show import show
@@ -44,20 +51,47 @@ def all_reduce(
     if reduce_type in _AVERAGES or not value.requires_grad:
         return linear(reduced, reduced, value)
     if reduce_type == xm.REDUCE_MUL:
-        _require_one_size("all_reduce", reduce_type, groups)
-        return all_gather(value.unsqueeze(0), 0, groups).prod(0) * scale
+        return _product(value, groups) * scale
     if reduce_type not in (xm.REDUCE_MAX, xm.REDUCE_MIN):
         raise ValueError(
             f"all_reduce: reduce_type = {show(reduce_type)} has no gradient, but value requires "
             "one. Pass value.detach()"
         )
     with torch.no_grad():
-        best = xm.all_reduce(reduce_type, value, groups=groups)
+        result = reduced(value)
+        best = result if scale == 1 else xm.all_reduce(reduce_type, value, groups=groups)
         has_it = torch.eq(value, best).to(value.dtype)
         how_many: Any = xm.all_reduce(xm.REDUCE_SUM, has_it, groups=groups)
         share = has_it / how_many
-    # Linear in the value, with the same gradient, and the same number where one rank has it.
-    return all_reduce(xm.REDUCE_SUM, _where(has_it, value) * share, scale, groups)
+    # Linear in the value, with the same gradient; its numbers, sums of parts, may be others.
+    same: Any = all_reduce(xm.REDUCE_SUM, _where(has_it, value) * share, scale, groups)
+    return _Instead.apply(same, result)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _Instead(torch.autograd.Function):
+    """A tensor whose gradient is another one's."""
+
+    @staticmethod
+    def forward(ctx: Any, of: torch.Tensor, value: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # noqa: ANN401
+        return gradient, None
+
+
+def _product(value: torch.Tensor, groups: Groups) -> torch.Tensor:
+    """The product of what all ranks of the group have; on a rank in none, what it has."""
+    rows = all_gather(value.unsqueeze(0), 0, groups)  # as many as the longest group has
+    lists, (everybody,) = members(groups), members(None)
+    if sum(map(len, lists)) == len(everybody) and len({len(group) for group in lists}) == 1:
+        return rows.prod(0)
+    # Behind those of this rank's group are zeros, and here as well: of each, whether it is there.
+    known = value.detach().unsqueeze(0)
+    # (Made of the value, as regions of SPMD mode have it.)
+    there: Any = xm.all_gather(torch.logical_or(known == known, known != known), 0, groups)
+    product = torch.where(there, rows, torch.ones_like(rows)).prod(0)
+    return torch.where(there[0], product, value)
 
 
 def _where(mask: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -160,7 +194,9 @@ def collective_broadcast(
         return results[0]
 
     # Of what only the root has, the sum is its adjoint; and the mask sends that to the root.
-    held = _where(_on(value, _is_root(root_ordinal, groups, alone=True)), value)
+    held = _where(
+        _on(value, _is_root("collective_broadcast", root_ordinal, groups, alone=True)), value
+    )
     return linear(spread, lambda g: xm.all_reduce(xm.REDUCE_SUM, g, groups=groups), held)
 
 
@@ -169,7 +205,9 @@ def gather(
     value: torch.Tensor, root_ordinal: int = 0, dim: int = 0, groups: Groups = None
 ) -> torch.Tensor:
     """All ranks' tensors, concatenated along `dim`, on the root; zeros on the others."""
-    return _where(_on(value, _is_root(root_ordinal, groups)), all_gather(value, dim, groups))
+    return _where(
+        _on(value, _is_root("gather", root_ordinal, groups)), all_gather(value, dim, groups)
+    )
 
 
 @of_one_tensor
@@ -177,7 +215,7 @@ def scatter(
     value: torch.Tensor, root_ordinal: int = 0, dim: int = 0, groups: Groups = None
 ) -> torch.Tensor:
     """The rank's block of the root's tensor along `dim`; those of other ranks are not looked at."""
-    held = _where(_on(value, _is_root(root_ordinal, groups)), value)
+    held = _where(_on(value, _is_root("scatter", root_ordinal, groups)), value)
     return reduce_scatter(xm.REDUCE_SUM, held, scatter_dim=dim, groups=groups)
 
 
@@ -226,11 +264,12 @@ def uneven_all_to_all(
     )
 
 
-def _is_root(root: int, groups: Groups, alone: bool = False) -> bool:
+def _is_root(op: str, root: int, groups: Groups, alone: bool = False) -> bool:
     """Whether this rank is a root, or, with `alone`, in no group.
 
     As collective_broadcast has it: in each group the member at the root's position is one.
     """
+    refuse_partitions(op)
     root, rank, lists = operator.index(root), own_rank(), members(groups)
     place = next((group.index(root) for group in lists if root in group), 0)
     own = next((group for group in lists if rank in group), None)

@@ -10,6 +10,9 @@ collectives that they run forward, but pairs: what one does forward the other do
   gather_from_sequence      all_gather          backward: reduce_scatter
   reduce_scatter_to_sequence   reduce_scatter   backward: all_gather
 
+What cuts a tensor, or puts it together again, takes groups of one size that hold every rank: blocks
+have one shape on all of them.
+
 `all_gather_matmul` and `matmul_reduce_scatter` are the last two with a matmul, in steps.
 """
 
@@ -21,11 +24,12 @@ import torch
 
 from torch_xla_cc import functions
 from torch_xla_cc import xla_model as xm
-from torch_xla_cc._ops.linear import as_data, linear, members, of_one_tensor
+from torch_xla_cc._ops.linear import as_data, linear, members, of_one_tensor, refuse_partitions
 from torch_xla_cc._ops.types import Groups
 from torch_xla_cc._ops.uneven import own_rank
 from torch_xla_cc._rings.matmul import all_gather_matmul as all_gather_matmul
 from torch_xla_cc._rings.matmul import matmul_reduce_scatter as matmul_reduce_scatter
+from torch_xla_cc._runtime.show import show
 
 
 @of_one_tensor
@@ -43,6 +47,7 @@ def reduce_from_region(value: torch.Tensor, groups: Groups = None) -> torch.Tens
 @of_one_tensor
 def scatter_to_region(value: torch.Tensor, dim: int = -1, groups: Groups = None) -> torch.Tensor:
     """This rank's block of a tensor that all ranks of the group have."""
+    _require_alike("scatter_to_region", groups)
     return linear(
         lambda x, place: _block(x, dim, groups, place),
         lambda g, _: xm.all_gather(g, dim, groups),
@@ -54,6 +59,7 @@ def scatter_to_region(value: torch.Tensor, dim: int = -1, groups: Groups = None)
 @of_one_tensor
 def gather_from_region(value: torch.Tensor, dim: int = -1, groups: Groups = None) -> torch.Tensor:
     """The blocks of all ranks of the group."""
+    _require_alike("gather_from_region", groups)
     return linear(
         lambda x, _: xm.all_gather(x, dim, groups),
         lambda g, place: _block(g, dim, groups, place),
@@ -77,12 +83,28 @@ def reduce_scatter_to_sequence(
 @of_one_tensor
 def own_block(value: torch.Tensor, dim: int = 0, groups: Groups = None) -> torch.Tensor:
     """This rank's of as many blocks along `dim` as its group has ranks."""
+    _require_alike("own_block", groups)
     return _block(value, dim, groups, _place(value, groups))
+
+
+def _require_alike(op: str, groups: Groups) -> None:
+    """Raise if ranks would have blocks of several sizes, or none: on all ranks, as they run."""
+    refuse_partitions(op)
+    lists, (everybody,) = members(groups), members(None)
+    sizes = sorted({len(group) for group in lists})
+    without = sorted(set(everybody).difference(*lists))
+    if len(sizes) > 1 or without:
+        what = f"are of the sizes {sizes}" if len(sizes) > 1 else f"leave out the ranks {without}"
+        raise ValueError(
+            f"{op}: groups = {show(groups)} {what}, but they must be of one size and hold every "
+            f"rank of 0 to {len(everybody) - 1}. Put the others in groups of that size, or use "
+            "functions.all_gather and functions.reduce_scatter, which fill up with zeros"
+        )
 
 
 def _own_group(groups: Groups) -> list[int]:
     rank = own_rank()
-    return next((group for group in members(groups) if rank in group), [rank])
+    return next(group for group in members(groups) if rank in group)
 
 
 def _place(value: torch.Tensor, groups: Groups) -> torch.Tensor:

@@ -69,6 +69,8 @@ def shard_map(
         raise ValueError("shard_map: mesh has no names for its axes. Give them: Mesh(..., names)")
     one = isinstance(out_specs, tuple)
     specs = [out_specs] if isinstance(out_specs, tuple) else out_specs
+    _check_specs(mesh, "in_specs", in_specs, in_specs)
+    _check_specs(mesh, "out_specs", out_specs, specs)
     region = _Region(fn, mesh, list(in_specs), specs)
 
     def whole(*tensors: torch.Tensor) -> Any:  # noqa: ANN401 (a tensor, or several)
@@ -83,6 +85,25 @@ def shard_map(
         return results[0] if one else results
 
     return whole
+
+
+def _check_specs(mesh: xs.Mesh, argument: str, given: object, specs: Sequence[Spec]) -> None:
+    """Raise for what is no list of specs. As one of JAX's, a tuple of specs is none."""
+    known = _axes(mesh)
+    for spec in specs:
+        if not isinstance(spec, (tuple, list)):
+            raise ValueError(
+                f"shard_map: {argument} = {show(given)} has {show(spec)} for a spec, but each must "
+                "be a tuple, with one entry for each dimension of a tensor. Pass [(...), (...)]"
+            )
+        for axes in spec:
+            names = axes if isinstance(axes, tuple) else (axes,)
+            if not set(names) <= {*known, *(() if isinstance(axes, tuple) else (None,))}:
+                raise ValueError(
+                    f"shard_map: {argument} = {show(given)} has {show(axes)} for a dimension, but "
+                    f"it must be None, one of the mesh's axes {known} or a tuple of them. Specs of "
+                    "several tensors go in a list: [(...), (...)]"
+                )
 
 
 def _axes(mesh: xs.Mesh) -> tuple[str, ...]:
@@ -181,7 +202,7 @@ class _ShardMap(torch.autograd.Function):
         if len(results) != len(region.out_specs):
             raise ValueError(
                 f"shard_map: {len(results)} results, but there are {len(region.out_specs)} "
-                "out_specs"
+                "out_specs. Pass a list of one spec for each: [(...), (...)]"
             )
         # Edges, and not tensors: shards that live when the step runs would end the process.
         ctx.region = region

@@ -60,12 +60,12 @@ def all_reduce(
       groups: lists of ranks; None for all ranks together. A rank in none keeps what it has.
       factor: multiplies each rank's operand first; for REDUCE_PREMULTIPLIED_SUM.
     """
+    if isinstance(inputs, (list, tuple)) and not inputs:
+        return inputs  # an optimizer without gradients
     if compiling():
         results = operator("all_reduce", inputs, reduce_type, scale, factor, groups or [])
     elif isinstance(inputs, torch.Tensor):
         return _C.all_reduce(inputs, reduce_type, scale, factor, groups)  # type: ignore[no-any-return]
-    elif isinstance(inputs, (list, tuple)) and not inputs:
-        return inputs  # an optimizer without gradients
     else:
         results = _C.all_reduce(inputs, reduce_type, scale, factor, groups)
     return results if isinstance(inputs, torch.Tensor) else write("all_reduce", inputs, results)  # type: ignore[no-any-return]
@@ -92,10 +92,10 @@ def all_gather(
         sizes, and for ranks in none.
       output: where to put the result: a tensor, or a list if `value` is one.
     """
-    if compiling():
-        results = operator("all_gather", value, dim, groups or [])
-    elif isinstance(value, (list, tuple)) and not value:
+    if isinstance(value, (list, tuple)) and not value:
         results = []
+    elif compiling():
+        results = operator("all_gather", value, dim, groups or [])
     else:
         results = _C.all_gather(value, dim, groups)
     return results if output is None else write("all_gather", output, results)  # type: ignore[no-any-return]
@@ -131,10 +131,10 @@ def reduce_scatter(
       factor: multiplies each rank's operand first; for REDUCE_PREMULTIPLIED_SUM.
     """
     fields = (reduce_type, scale, factor, scatter_dim, shard_count)
-    if compiling():
-        results = operator("reduce_scatter", input, *fields, groups or [])
-    elif isinstance(input, (list, tuple)) and not input:
+    if isinstance(input, (list, tuple)) and not input:
         results = []
+    elif compiling():
+        results = operator("reduce_scatter", input, *fields, groups or [])
     else:
         results = _C.reduce_scatter(input, *fields, groups)
     return results if output is None else write("reduce_scatter", output, results)  # type: ignore[no-any-return]

@@ -8,6 +8,7 @@ import torch_xla.debug.metrics as metrics
 from torch import nn
 
 from torch_xla_cc.adapters import cuda, megatron, optimizers
+from torch_xla_cc.adapters._masks import FilledMasks
 
 
 @pytest.fixture
@@ -29,10 +30,13 @@ def test_cuda_is_this_device(as_cuda, monkeypatch):
         torch.empty_like(torch.zeros(2), device="cuda"),
         nn.Linear(2, 2).cuda().weight,
         nn.Linear(2, 2, device="cuda").weight,
+        torch.zeros(2).to(torch.device("cuda", 0)),
+        torch.zeros(2, device=torch.device("cuda", index=0)),
+        torch.zeros(2, device=torch.device(type="cuda", index=0)),
     ]
     assert {x.device for x in places} == {as_cuda}
     assert places[0].type() == "torch.cuda.FloatTensor"
-    assert torch.zeros(2).device.type == "cpu"
+    assert torch.zeros(2).device.type == torch.device("cpu", 0).type == "cpu"
     assert places[0].is_cuda and not torch.zeros(2).is_cuda
     assert not torch.cuda.is_available() and not torch.cuda.is_current_stream_capturing()
 
@@ -126,6 +130,25 @@ def test_masks_are_not_read():
         assert x.grad.tolist() == [[0, 0, 0], [2, 0, 0]]
     finally:
         megatron.uninstall()
+
+
+@forks.alone
+def test_masks_that_torch_refuses():
+    device = torch_xla.device()
+    numbers = torch.zeros(4, 3, dtype=torch.int64, device=device)
+    mask = torch.ones(4, dtype=torch.bool)
+    for index, value in (
+        (mask[:1].to(device), 1),
+        (mask.reshape(4, 1).to(device), 1),
+        ((mask.to(device), slice(None), slice(None)), 1),
+        (mask.to(device), float("inf")),
+        (mask.to(device), 2**70),
+    ):
+        with FilledMasks(), pytest.raises((IndexError, RuntimeError, ValueError)):
+            numbers[index] = value
+    with FilledMasks():
+        numbers[mask] = 2.5  # on the host
+    assert numbers.tolist() == [[2] * 3] * 4
 
 
 def _compiled_by_the_last(steps: int) -> int:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import forks
 import pytest
 import runs
 
@@ -30,6 +31,21 @@ def test_fused_adam_is_that_of_torch():
 @pytest.mark.parametrize("stage", [1, 3])
 def test_checkpoints_are_read_again(stage):
     runs.run(PROGRAM, str(stage))
+
+
+@forks.alone
+def test_random_state():
+    from torch_xla.core import xla_model
+
+    from torch_xla_cc.adapters._deepspeed import XlaAccelerator
+
+    accelerator = XlaAccelerator()
+    for seed in (0, 3, 2**63 + 5, 2**64 - 1):
+        xla_model.set_rng_state(seed)
+        state = accelerator.get_rng_state()
+        accelerator.manual_seed(7)
+        accelerator.set_rng_state(state)
+        assert xla_model.get_rng_state() == seed
 
 
 def test_uninstall_undoes_install(monkeypatch):

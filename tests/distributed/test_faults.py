@@ -1,5 +1,6 @@
 """Ranks that do not fit together, do not come, or die: the right error on every rank, in time."""
 
+import json
 import time
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import processes
 import pytest
 import torch.distributed as dist
 import worlds
+
+from torch_xla_cc.distributed import _flight
 
 RUN = {"threads": worlds.run, "processes": processes.run}
 AS_TPU = {**RUN, "as tpu": as_tpu.run}
@@ -118,6 +121,19 @@ def test_the_flight_recorder(where):
         for call in calls:
             assert "faults.py:" in call["site"] and call["state"] == "done"
             assert 0 < call["issued"] <= call["ended"] <= time.time()
+
+
+def test_a_dump_is_written_or_says_why(tmp_path, monkeypatch, capfd):
+    """It tells of an error, which nothing may hide."""
+    monkeypatch.setenv("TORCH_XLA_CC_DUMP", str(tmp_path / "new" / "folder"))
+    _flight._dump(0, "this is why")
+    (written,) = (tmp_path / "new" / "folder").iterdir()
+    assert json.loads(written.read_text())["why"] == "this is why"
+    monkeypatch.setenv("TORCH_XLA_CC_DUMP", str(written))  # a file
+    _flight._dump(0, "this is why")
+    said = capfd.readouterr().err
+    assert said.count("rank 0: this is why") == 2
+    assert f"TORCH_XLA_CC_DUMP = '{written}', but it must be a folder" in said
 
 
 KILLED = Path(__file__).with_name("killed.py")

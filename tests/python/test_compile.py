@@ -220,3 +220,19 @@ def test_backward_says_that_there_is_no_gradient(name):
     assert worlds.run(1, backward, name) == [
         (True, f"derivative for xla_cc::{name} is not implemented")
     ]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: xm.all_reduce("sum", []),
+        lambda: xm.all_gather([], output=[]),
+        lambda: xm.reduce_scatter("sum", ()),
+    ],
+)
+def test_no_tensors(call):
+    def step(x):
+        return x + 1, call()
+
+    _, found = torch.compile(step, backend="eager", fullgraph=True)(torch.ones(2))
+    assert len(found) == 0

@@ -22,6 +22,10 @@ def all_reduce_max(at, x):
     return functions.all_reduce("max", x * x)
 
 
+def all_reduce_mul_of_some(at, x):
+    return functions.all_reduce("mul", x[:2] / 16, groups=[[0]])
+
+
 def all_reduce_mul(at, x):
     return functions.all_reduce("mul", x[:2] / 16)
 
@@ -113,6 +117,7 @@ EVEN = [
     all_reduce_of_groups,
     all_reduce_max,
     all_reduce_mul,
+    all_reduce_mul_of_some,
     all_gather,
     reduce_scatter,
     reduce_scatter_average,

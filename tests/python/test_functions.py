@@ -125,6 +125,10 @@ OPS = {
     "all_reduce max": alike(lambda x: functions.all_reduce("max", x, 2.0)),
     "all_reduce min": alike(lambda x: functions.all_reduce("min", x)),
     "all_reduce mul": alike(lambda x: functions.all_reduce("mul", x, 2.0)),
+    "all_reduce mul, one alone": lambda n: (
+        lambda x: functions.all_reduce("mul", x, 2.0, [list(range(n - 1))]),
+        [SHAPE] * n,
+    ),
     "all_gather": alike(functions.all_gather),
     "all_gather dim 1": alike(lambda x: functions.all_gather(x, 1)),
     "all_gather scalar": alike(functions.all_gather, ()),
@@ -214,6 +218,22 @@ def test_the_gradient_of_a_maximum_is_shared():
     assert worlds.run(4, ties) == [[1.0, 0.0, 1.0]] * 3 + [[1.0, 4.0, 1.0]]
 
 
+def reduced(rank, kind, groups):
+    """With a gradient and without."""
+    torch.manual_seed(rank if kind == "mul" else 0)  # else all have the same
+    x = torch.randn(64, device=torch_xla.device())
+    plain = xm.all_reduce(kind, x, 3.0, groups)
+    # Of a product of three the order is free.
+    return plain.tolist(), functions.all_reduce(kind, x.requires_grad_(), 3.0, groups).tolist()
+
+
+@pytest.mark.parametrize("kind", ["max", "min", "mul"])
+@pytest.mark.parametrize("groups", [[[0, 1]], [[0, 1, 2], [3]]], ids=["none", "sizes"])
+def test_a_gradient_changes_no_number(kind, groups):
+    for plain, found in worlds.run(4, reduced, kind, groups):
+        assert found == pytest.approx(plain, rel=1e-6) if kind == "mul" else found == plain
+
+
 def not_finite(rank):
     x = torch.full((2,), float("inf"), device=torch_xla.device()).requires_grad_()
     (x_grad,) = torch.autograd.grad(functions.collective_broadcast(x, 1), x, x.detach())
@@ -231,10 +251,12 @@ def refusals(rank):
     said = []
     for call in (
         lambda: functions.all_reduce("xor", x),
-        lambda: functions.all_reduce("mul", x, groups=[[0, 1, 2], [3]]),
         lambda: functions.reduce_scatter("max", x),
         lambda: functions.reduce_scatter("average", x, groups=[[0, 1, 2], [3]]),
         lambda: regions.own_block(x[:6]),
+        lambda: regions.own_block(x, groups=[[0, 1]]),
+        lambda: regions.scatter_to_region(x, groups=[[0, 1, 2], [3]]),
+        lambda: regions.gather_from_region(x, groups=[[0, 1], [2]]),
     ):
         try:
             call()
@@ -262,10 +284,12 @@ def test_what_has_no_gradient():
         said,
         (
             "all_reduce: reduce_type = 'xor' has no gradient",
-            "all_reduce: groups have the sizes [1, 3]",
             "reduce_scatter: reduce_type = 'max' has no gradient here",
             "reduce_scatter: groups have the sizes [1, 3]",
             "own_block: dimension 0 has the size 6, but it must be a multiple of 4",
+            "own_block: groups = [[0, 1]] leave out the ranks [2, 3], but they must be of one size",
+            "scatter_to_region: groups = [[0, 1, 2], [3]] are of the sizes [1, 3], but they must",
+            "gather_from_region: groups = [[0, 1], [2]] are of the sizes [1, 2], but they must",
             "all_gather: value is list, but it must be one tensor",
             "all_reduce: value is NoneType, but it must be one tensor",
             "send_recv: channel is 3, but it must be a Channel",

@@ -74,6 +74,29 @@ torch_xla_cc.launch(main, (), 2)
 """
 
 
+# Its flags have names of the command's own.
+WITH_FLAGS = """
+import sys
+import torch
+import torch_xla
+import torch_xla_cc
+from absl import app, flags
+from torch_xla_cc import xla_model as xm
+
+flags.DEFINE_string("format", "png", "")
+flags.DEFINE_string("dump", "", "")
+
+def main(rank):
+    return xm.all_reduce("sum", torch.ones(4, device=torch_xla.device()))
+
+def launched(words):
+    print(words, flags.FLAGS.format, flags.FLAGS.dump)
+    torch_xla_cc.launch(main, (), 2)
+
+app.run(launched)
+"""
+
+
 def txcc(*arguments, **environment):
     return forks.txcc("inspect", *arguments, env=os.environ | environment)
 
@@ -158,6 +181,14 @@ def test_functions_that_launch(script, launch):
     assert f"<title>script.py, step 1 for {TPU}</title>" in done.stdout
 
 
+def test_flags_of_the_script(script):
+    path = script(WITH_FLAGS)
+    done = txcc("--format=json", path, "--", "--dump=x", "--format=gif", "word")
+    assert done.returncode == 0, done.stderr
+    assert f"['{path}', 'word'] gif x" in done.stderr
+    assert [row["after"] for row in rows(done)] == ["all-reduce"]
+
+
 def test_ranks_that_differ(script):
     path = script(BY_RANK)
     done = txcc(path)
@@ -212,3 +243,17 @@ def test_a_command_that_is_wrong(tmp_path):
     done = txcc(tmp_path / "none.py")
     assert done.returncode == 1 and "No such file" in done.stderr
     assert txcc("--dump=x", "script.py").returncode == 2
+    done = txcc("--ranks=0", "script.py")
+    assert done.returncode == 2 and "--ranks=0" in done.stderr and "txcc --help" in done.stderr
+
+
+def test_help():
+    done = forks.txcc("--help")
+    assert done.returncode == 0 and "txcc doctor" in done.stdout and "--target:" in done.stdout
+
+
+def test_doctor_names_what_to_install():
+    code = "import sys; sys.modules['libtpu'] = None; import txcc; txcc.main()"
+    done = forks.run_code(code, "doctor")
+    assert done.returncode == 0, done.stderr
+    assert "pip install 'torch_xla_cc[aot]'" in " ".join(done.stdout.split())

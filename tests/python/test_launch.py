@@ -15,6 +15,7 @@ import torch_xla
 import worlds
 from torch_xla.core import xla_model as stock
 
+import torch_xla_cc
 from torch_xla_cc import xla_model as xm
 
 SECONDS = 15  # for "at once" on a busy machine; nothing below waits longer than 5 s for anything
@@ -300,10 +301,59 @@ def test_a_runtime_that_was_started_with_a_small_pool():
 )
 def test_the_thread_pool_is_large_enough(env, least):
     results, size = python(
-        'print(torch_xla_cc.launch(total, (), 5)); print(os.environ["XLA_THREAD_POOL_SIZE"])', **env
+        """
+        def size(rank):
+            return os.environ["XLA_THREAD_POOL_SIZE"]
+        print(torch_xla_cc.launch(total, (), 5))
+        print(torch_xla_cc.launch(size)[0])
+        """,
+        **env,
     )
     assert results == str([5.0] * 5)
     assert int(size) >= least
+
+
+def test_the_environment_is_as_it_was():
+    """For processes that are started later; and the devices are known without it."""
+    [first, changed, again] = python("""
+        before = dict(os.environ)
+        print(torch_xla_cc.launch(total, (), 2))
+        print(before.items() ^ os.environ.items())
+        print(torch_xla_cc.launch(total))
+    """)
+    assert first == again == "[2.0, 2.0]"
+    assert changed == "set()"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        ((print, 5), "TypeError: launch: args = 5, but it must be a list or tuple"),
+        ((print, "ab"), "TypeError: launch: args = 'ab', but it must be a list or tuple"),
+        ((5,), "TypeError: launch: fn = 5, but it must be a function"),
+    ],
+)
+def test_wrong_arguments(arguments, wanted):
+    with pytest.raises(TypeError) as raised:
+        torch_xla_cc.launch(*arguments)
+    assert f"TypeError: {raised.value}".startswith(wanted)
+
+
+@pytest.mark.parametrize("text", ["10m", "", "0", "nan"])
+def test_wrong_time_limits(text, monkeypatch):
+    monkeypatch.setenv("TORCH_XLA_CC_TIMEOUT_S", text)
+    with pytest.raises(ValueError, match=f"launch: TORCH_XLA_CC_TIMEOUT_S = '{text}', but it"):
+        torch_xla_cc.launch(print)
+    with pytest.raises(ValueError, match=r"launch: timeout_s = \[1\], but"):
+        torch_xla_cc.launch(print, timeout_s=[1])
+
+
+def test_a_time_limit_where_ranks_are_processes(monkeypatch):
+    module = sys.modules["torch_xla_cc._threads.launch"]
+    monkeypatch.setattr(module.runtime, "device_type", lambda: "TPU")
+    monkeypatch.setattr(module, "_launch_processes", lambda *_: ["ran"])
+    with pytest.warns(RuntimeWarning, match="launch: timeout_s = 3 means nothing on TPU"):
+        assert torch_xla_cc.launch(print, timeout_s=3) == ["ran"]
 
 
 def test_bad_numbers_of_ranks():

@@ -257,6 +257,15 @@ def mistakes():
         lambda: spmd.shard_map(
             lambda x: regions.all_gather_matmul(x, x.mT), line, [("x", None)], ("x", None)
         )(x),
+        lambda: spmd.shard_map(lambda x: functions.scatter(x, 1), line, [("x", None)], ("x", None))(
+            x
+        ),
+        lambda: spmd.shard_map(lambda x: regions.own_block(x, 0), line, [("x", None)], ("x", None))(
+            x
+        ),
+        lambda: spmd.shard_map(lambda x: x, line, [("x", None)], (("x", None), ("x",))),
+        lambda: spmd.shard_map(lambda x: x, line, [("x", None)], ("y", None)),
+        lambda: spmd.shard_map(lambda x: x, line, ("x", None), ("x", None)),
     ):
         try:
             call()
@@ -279,6 +288,11 @@ def test_mistakes(world):
         "axis = 'y', but it must be of the mesh's: ('x',)",
         "(G1)",
         "all_gather_matmul: ranks are partitions here (spmd:cpu)",
+        "scatter: ranks are partitions here (spmd:cpu)",
+        "own_block: ranks are partitions here (spmd:cpu)",
+        "out_specs = (('x', None), ('x',)) has ('x', None) for a dimension, but it must be None",
+        "out_specs = ('y', None) has 'y' for a dimension, but it must be None",
+        "in_specs = ('x', None) has 'x' for a spec, but each must be a tuple",
     ]
     for message, part in zip(found, wanted, strict=True):
         assert part in message

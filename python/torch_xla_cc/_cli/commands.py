@@ -20,9 +20,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from absl import app, flags
+from absl import flags
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from torch_xla_cc._cli import doctor
 
@@ -32,22 +33,46 @@ if TYPE_CHECKING:
 
 _PIPED_WIDTH = 160
 _TARGETS = ("cpu", "tpu:v4", "tpu:v5e", "tpu:v5p", "tpu:v6e", "gpu:a100", "gpu:h100", "gpu:b200")
-_FORMAT = flags.DEFINE_enum("format", "text", ["text", "json", "html"], "How results are printed.")
 
-_DUMP = flags.DEFINE_string("dump", None, "A folder that XLA_FLAGS=--xla_dump_to=DIR has filled.")
-_OP = flags.DEFINE_string("op", "", "A collective, such as all_to_all; all of them if empty.")
-_TARGET = flags.DEFINE_string("target", "", "A device, such as tpu:v5e or gpu:h100.")
+# Not absl's own: those are of the script that is inspected, which may define the same.
+_FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
+
+_FORMAT = flags.DEFINE_enum(
+    "format", "text", ["text", "json", "html"], "How results are printed.", flag_values=_FLAGS
+)
+_DUMP = flags.DEFINE_string(
+    "dump", None, "A folder that XLA_FLAGS=--xla_dump_to=DIR has filled.", flag_values=_FLAGS
+)
+_OP = flags.DEFINE_string(
+    "op", "", "A collective, such as all_to_all; all of them if empty.", flag_values=_FLAGS
+)
+_TARGET = flags.DEFINE_string(
+    "target", "", "A device, such as tpu:v5e or gpu:h100.", flag_values=_FLAGS
+)
 _RANKS = flags.DEFINE_integer(
-    "ranks", None, "Run the script once a rank, as torchrun does, and so often.", lower_bound=1
+    "ranks",
+    None,
+    "Run the script once a rank, as torchrun does, and so often.",
+    lower_bound=1,
+    flag_values=_FLAGS,
 )
 _STEP = flags.DEFINE_integer(
-    "step", 1, "Which of the script's steps that have collectives.", lower_bound=1
+    "step",
+    1,
+    "Which of the script's steps that have collectives.",
+    lower_bound=1,
+    flag_values=_FLAGS,
 )
 _OPTIONS = flags.DEFINE_multi_string(
-    "option", [], "NAME=VALUE for the compiler, as often as needed."
+    "option", [], "NAME=VALUE for the compiler, as often as needed.", flag_values=_FLAGS
 )
-_TIMEOUT = flags.DEFINE_float("timeout", 120.0, "Seconds for the compiler.", lower_bound=0.0)
-_MODULE = flags.DEFINE_string("module", "", "Only modules with this in their names.")
+_TIMEOUT = flags.DEFINE_float(
+    "timeout", 120.0, "Seconds for the compiler.", lower_bound=0.0, flag_values=_FLAGS
+)
+_MODULE = flags.DEFINE_string(
+    "module", "", "Only modules with this in their names.", flag_values=_FLAGS
+)
+_HELP = flags.DEFINE_boolean("help", False, "Print this.", flag_values=_FLAGS)
 
 
 def _run_inspect(words: Sequence[str]) -> int:
@@ -156,7 +181,8 @@ def _show(found: Sequence[Report] | Sequence[Comparison]) -> None:
 
 
 def _print(table: Table) -> None:
-    Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH).print(table)
+    # No markup: [aot] and folders of such names are text.
+    Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH, markup=False).print(table)
 
 
 def _failed(message: str) -> int:
@@ -179,10 +205,10 @@ def _run_doctor(words: Sequence[str]) -> int:
     else:
         table = Table("", "", "what to do", show_header=False, box=None)
         for finding in findings:
-            mark = "[green]ok[/]" if finding.well else "[red]NO[/]"
+            mark = Text("ok", style="green") if finding.well else Text("NO", style="red")
             remedy = "" if finding.well else finding.remedy
             table.add_row(mark, finding.subject, finding.found, remedy)
-        Console().print(table)
+        Console(markup=False).print(table)
     return 0 if all(finding.well for finding in findings) else 1
 
 
@@ -205,4 +231,11 @@ def _main(argv: Sequence[str]) -> int:
 
 def main() -> None:
     """Entry point of `txcc`."""
-    app.run(_main)
+    try:
+        words = _FLAGS(sys.argv)
+    except flags.Error as error:
+        sys.exit(_misused(str(error)))
+    if _HELP.value:
+        print(f"{__doc__}\n{_FLAGS.module_help(__name__)}")
+        sys.exit(0)
+    sys.exit(_main(words))

@@ -16,7 +16,7 @@ WIDTH = 160  # of tables that go to no terminal
 
 def text_of(table: Table, width: int) -> str:
     """The table as it is printed."""
-    page = Console(file=io.StringIO(), width=width)
+    page = Console(file=io.StringIO(), width=width, markup=False)
     page.print(table)
     assert isinstance(page.file, io.StringIO)
     return page.file.getvalue()

@@ -83,9 +83,25 @@ def members(groups: Groups) -> list[list[int]]:
     return [[operator.index(rank) for rank in group] for group in groups]
 
 
-@assume_constant_result  # type: ignore[untyped-decorator]
+def refuse_partitions(op: str) -> None:
+    """Raise in a region of SPMD mode, for what asks which rank it is: all partitions are one."""
+    kind, ranks = _target()
+    if kind.startswith("spmd:"):
+        raise ValueError(
+            f"{op}: ranks are partitions here ({kind}), and run one program that does not say "
+            "which of them it is. Use all_gather, all_reduce or reduce_scatter, and pass shard_map "
+            f"their numbers, torch.arange({ranks}), as an argument that is cut"
+        )
+
+
 def _world_size() -> int:
-    return _C.current_target()[1]
+    ranks: int = _target()[1]
+    return ranks
+
+
+@assume_constant_result  # type: ignore[untyped-decorator]
+def _target() -> tuple[str, int]:
+    return _C.current_target()
 
 
 @assume_constant_result  # type: ignore[untyped-decorator]

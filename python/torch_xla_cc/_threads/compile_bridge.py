@@ -46,7 +46,8 @@ def _replace(made: Changes) -> None:
     made.put(bridge, "SpecialReturnHandler", _Returns)
 
 
-# By the first graph that has collectives of ours, for good: what it captured has no end.
+# By the first graph that has collectives of ours, for good: what it captured has no end. Its parts
+# are captured again for each new size, those without a collective too, and nothing says so before.
 _OURS = Patches("torch_xla_cc._threads.compile_bridge", _replace)
 
 

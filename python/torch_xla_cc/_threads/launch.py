@@ -10,6 +10,7 @@ import os
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,11 +21,10 @@ from torch_xla.core import xla_model as stock
 from torch_xla_cc import _C
 from torch_xla_cc._runtime.private import XLAC, pjrt, runtime
 from torch_xla_cc._runtime.show import show
-from torch_xla_cc._threads import checkpoints, compiling, eager, read_hooks, worlds
+from torch_xla_cc._threads import checkpoints, compiling, cpu_devices, eager, read_hooks, worlds
 from torch_xla_cc._threads.mailboxes import mailboxes
 
 _DEFAULT_TIMEOUT_S = 600.0
-_PREPARED = "TORCH_XLA_CC_PREPARED"  # in the environment: the runtime was started by launch
 _MOST_DEVICES = 128
 _running = threading.Lock()  # held by the launch of this process
 _GRACE_S = 5.0  # how long ranks that are told to stop may take
@@ -115,45 +115,6 @@ def _cause(rank: int, error: BaseException) -> str:
     return f"rank {rank} has failed{place}: {type(error).__name__}: {text}"
 
 
-def _prepare_cpu(nprocs: int | None) -> int:
-    """Set what XLA:CPU needs before its runtime starts; the number of devices."""
-    wanted = nprocs or int(os.environ.get("CPU_NUM_DEVICES", "1"))
-    if not XLAC._xla_runtime_is_initialized():
-        cores = os.cpu_count() or 1
-        os.environ["CPU_NUM_DEVICES"] = str(wanted)
-        # A collective blocks the thread that runs it. With fewer threads than devices, ranks wait
-        # for each other until XLA:CPU ends the process: torch_xla's pool, and XLA's own.
-        for pool in ("XLA_THREAD_POOL_SIZE", "PJRT_NPROC"):
-            os.environ[pool] = str(max(wanted + cores, int(os.environ.get(pool, "0"))))
-        # An asynchronous client hands out results that are not there yet. A thread that then drops
-        # an input waits for the program that reads it, with the interpreter lock held, and so for
-        # ranks that need that lock to start.
-        os.environ["PJRT_CPU_ASYNC_CLIENT"] = "false"
-        # torch_xla runs a graph of this many nodes by itself, past the read hooks.
-        os.environ["XLA_TRIM_GRAPH_SIZE"] = str(2**60)
-        os.environ[_PREPARED] = str(wanted)
-    devices = len(XLAC._xla_get_devices())
-    if devices != wanted or (wanted > 1 and os.environ.get(_PREPARED) != str(wanted)):
-        raise RuntimeError(
-            f"launch: nprocs = {wanted}, but the XLA runtime of this process already runs with "
-            f"{devices} CPU device(s), or was not set up for ranks on threads, and it cannot be "
-            "restarted. Call launch before any use of an XLA device, and with one nprocs in a "
-            "process"
-        )
-    if wanted > 1:
-        _name_fallbacks()
-    return wanted
-
-
-def _name_fallbacks() -> None:
-    """Those of libraries loaded since, too. Counters are afterwards what they were."""
-    counted = {name: XLAC._xla_counter_value(name) for name in XLAC._xla_counter_names()}
-    if _C.name_fallbacks():
-        XLAC._clear_xla_counters()
-        for name, number in counted.items():
-            XLAC._xla_increment_counter(name, number)
-
-
 @contextlib.contextmanager
 def _world(nprocs: int, timeout_s: float) -> Iterator[_C.World]:
     """The ranks' common state, around a run of them."""
@@ -232,12 +193,24 @@ def launch(
     Elsewhere the ranks are processes, one a device, as those of torch_xla.launch.
 
     Args:
+      fn: what each rank runs.
+      args: a list or tuple of what it gets after its rank.
       nprocs: the number of CPU devices; CPU_NUM_DEVICES if not given.
       timeout_s: how long ranks wait for one that does not come; TORCH_XLA_CC_TIMEOUT_S or 600 s if
-        not given.
+        not given. Ranks that are processes wait as XLA has them: what is given is warned about.
     """
+    _check_call(fn, args)
+    limit = timeout_of(timeout_s)
     os.environ.setdefault("PJRT_DEVICE", "CPU")
     if runtime.device_type() != "CPU":
+        if timeout_s is not None:
+            warnings.warn(
+                f"launch: timeout_s = {timeout_s} means nothing on {runtime.device_type()}, where "
+                "ranks are processes and wait as XLA has them. Leave it out; process groups of "
+                "torch.distributed have a timeout of their own",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         return _launch_processes(fn, args, nprocs)
     if nprocs is not None and (not isinstance(nprocs, int) or isinstance(nprocs, bool)):
         raise TypeError(f"launch: nprocs = {show(nprocs)}, but it must be an int")
@@ -258,33 +231,52 @@ def launch(
             "once, from outside of them"
         )
     try:
-        return _launch_threads(fn, args, nprocs, timeout_s)
+        return _launch_threads(fn, args, nprocs, limit)
     finally:
         _running.release()
 
 
+def _check_call(fn: object, args: object) -> None:
+    if not callable(fn):
+        raise TypeError(
+            f"launch: fn = {show(fn)}, but it must be a function, that each rank runs: "
+            "launch(fn, args, nprocs)"
+        )
+    if not isinstance(args, Sequence) or isinstance(args, (str, bytes)):
+        ranks = f", or nprocs={args} for as many ranks" if isinstance(args, int) else ""
+        raise TypeError(
+            f"launch: args = {show(args)}, but it must be a list or tuple of what fn gets after "
+            f"its rank. Pass ({show(args)},){ranks}"
+        )
+
+
 def timeout_of(given: float | None) -> float:
     """How long ranks wait for each other."""
-    name = "timeout_s"
+    name, value = "timeout_s", given
     if given is None:
         name = "TORCH_XLA_CC_TIMEOUT_S"
-        given = float(os.environ.get(name, _DEFAULT_TIMEOUT_S))
-    if not given > 0:
+        value = os.environ.get(name, _DEFAULT_TIMEOUT_S)  # type: ignore[assignment]
+    seconds = 0.0
+    with contextlib.suppress(TypeError, ValueError):
+        seconds = float(value)  # type: ignore[arg-type]
+    if not seconds > 0:
         raise ValueError(
-            f"launch: {name} = {given}, but it must be a number of seconds above 0. math.inf waits "
-            "for as long as it takes"
+            f"launch: {name} = {show(value)}, but it must be a number of seconds above 0, such as "
+            "600. math.inf (inf) waits for as long as it takes"
         )
-    return given
+    return seconds
 
 
 def _launch_threads(
-    fn: Callable[..., Any], args: Sequence[Any], nprocs: int | None, timeout_s: float | None
+    fn: Callable[..., Any], args: Sequence[Any], nprocs: int | None, timeout_s: float
 ) -> list[Any]:
     """A thread for each virtual CPU device."""
-    timeout_s = timeout_of(timeout_s)
-    count = _prepare_cpu(nprocs)
-    end = threading.Barrier(count)
-    with _world(count, timeout_s) as world, contextlib.ExitStack() as ends:
+    with (
+        cpu_devices.started(nprocs) as count,
+        _world(count, timeout_s) as world,
+        contextlib.ExitStack() as ends,
+    ):
+        end = threading.Barrier(count)
         ranks = [_Rank(world, rank, fn, args, end) for rank in range(count)]
         # A launch on a thread that the end of the process does not wait for: its ranks would run
         # on without an interpreter.

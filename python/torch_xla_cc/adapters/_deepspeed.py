@@ -14,6 +14,8 @@ import torch_xla.core.xla_model as xm
 from deepspeed import accelerator  # type: ignore[import-untyped]
 from torch_xla import runtime
 
+from torch_xla_cc.adapters import _random_state
+
 
 class FusedAdamBuilder:
     """What FusedAdam asks for its kernel: Adam in operators of torch, which XLA fuses."""
@@ -129,10 +131,10 @@ class XlaAccelerator(accelerator.abstract_accelerator.DeepSpeedAccelerator):  # 
         return torch.random
 
     def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
-        xm.set_rng_state(int(new_state))
+        _random_state.put(new_state)
 
     def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
-        return torch.tensor(xm.get_rng_state())
+        return _random_state.get()
 
     def manual_seed(self, seed: int) -> None:
         torch_xla.manual_seed(seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -26,18 +27,35 @@ class FilledMasks(Mode):
     ) -> Any:  # noqa: ANN401 (whatever the function returns)
         if func is torch.Tensor.__setitem__:
             x, index, value = args
-            mask = _mask(index)
-            if mask is not None and isinstance(value, (int, float)) and x.device.type == "xla":
+            mask = _mask(x, index)
+            if mask is not None and isinstance(value, (int, float)) and _fits(value, x.dtype):
                 x.masked_fill_(mask.reshape(mask.shape + (1,) * (x.dim() - mask.dim())), value)
                 return None
         return self.call(func, args, kwargs)
 
 
-def _mask(index: Any) -> torch.Tensor | None:  # noqa: ANN401 (whatever stands in brackets)
-    """The mask, if it is all that the index says: `[mask]`, `[mask, :]`, `[mask, ...]`."""
+def _mask(x: torch.Tensor, index: Any) -> torch.Tensor | None:  # noqa: ANN401 (what is in brackets)
+    """The mask, if it is all that the index says: `[mask]`, `[mask, :]`, `[mask, ...]`.
+
+    None for what torch refuses as well: masked_fill_ would broadcast a mask.
+    """
     first, *others = index if isinstance(index, tuple) and index else (index,)
-    is_mask = isinstance(first, torch.Tensor) and first.dtype == torch.bool and first.dim() > 0
-    whole = all(
-        one is Ellipsis or (isinstance(one, slice) and one == slice(None)) for one in others
-    )
-    return first if is_mask and whole else None
+    if not isinstance(first, torch.Tensor) or first.dtype != torch.bool or first.dim() == 0:
+        return None
+    if x.device.type != "xla" or first.device != x.device:
+        return None
+    whole = [isinstance(one, slice) and one == slice(None) for one in others]
+    if not all(one or other is Ellipsis for one, other in zip(whole, others, strict=True)):
+        return None
+    rest = x.dim() - first.dim()
+    return first if sum(whole) <= rest and first.shape == x.shape[: first.dim()] else None
+
+
+def _fits(value: float, dtype: torch.dtype) -> bool:
+    """Whether the type has the number; torch says so where it has not, XLA takes another one."""
+    if dtype == torch.bool:
+        return True
+    if dtype.is_floating_point or dtype.is_complex:
+        return not math.isfinite(value) or abs(value) <= torch.finfo(dtype).max
+    limits = torch.iinfo(dtype)
+    return limits.min <= value <= limits.max

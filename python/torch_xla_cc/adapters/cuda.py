@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from torch_xla_cc._runtime.patches import Changes, Patches
-from torch_xla_cc.adapters import _modules, _xla_device
+from torch_xla_cc.adapters import _modules, _random_state, _xla_device
 from torch_xla_cc.adapters._mode import Mode
 
 
@@ -33,24 +33,16 @@ class _Generator:
 
     def manual_seed(self, seed: int) -> None:
         if self._is_xla:
-            from torch_xla.core import xla_model
-
-            xla_model.set_rng_state(seed)
+            _xla_device.set_rng_state(seed)
         else:
             torch.default_generator.manual_seed(seed)
 
     def get_state(self) -> torch.Tensor:
-        if not self._is_xla:
-            return torch.default_generator.get_state()
-        from torch_xla.core import xla_model
-
-        return torch.tensor(
-            list(xla_model.get_rng_state().to_bytes(8, "little")), dtype=torch.uint8
-        )
+        return _random_state.get() if self._is_xla else torch.default_generator.get_state()
 
     def set_state(self, state: torch.Tensor) -> None:
         if self._is_xla:
-            self.manual_seed(int.from_bytes(state.tolist(), "little"))
+            _random_state.put(state)
         else:
             torch.default_generator.set_state(state)
 
@@ -128,9 +120,12 @@ class _Names(Mode):
             return text.replace("torch." + ("" if kind == "cpu" else f"{kind}."), "torch.cuda.", 1)
         if func == _IS_CUDA:  # a new object each time it is named
             return args[0].device.type == self._device.type
+        if func is torch.device:  # ("cuda", 0) as well, where the number is no device
+            what = args[0] if args else named.get("type", named.get("device"))
+            return self._device if _is_cuda(what) else func(*args, **named)
         if _is_cuda(named.get("device")):
             named["device"] = self._device
-        if func in (torch.Tensor.to, torch.Tensor.type, torch.device):
+        if func in (torch.Tensor.to, torch.Tensor.type):
             args = [self._device if _is_cuda(one) else one for one in args]
         return self.call(func, args, named)
 

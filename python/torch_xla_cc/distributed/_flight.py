@@ -56,8 +56,15 @@ def _dump(rank: int, why: str) -> None:
     folder = os.environ.get("TORCH_XLA_CC_DUMP")
     if folder:
         path = Path(folder) / f"flight_rank{rank}_{os.getpid()}.json"
-        path.write_text(json.dumps({"rank": rank, "why": why, "calls": calls}, indent=1))
-        lines.append(f"all of them: {path}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps({"rank": rank, "why": why, "calls": calls}, indent=1))
+            lines.append(f"all of them: {path}")
+        except OSError as error:  # what is dumped is the error that counts
+            lines.append(
+                f"all of them are not written: TORCH_XLA_CC_DUMP = {folder!r}, but it must be a "
+                f"folder that can be made and written to. {error}"
+            )
     print("\n".join(lines), file=sys.stderr, flush=True)
 
 

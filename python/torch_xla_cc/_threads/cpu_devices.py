@@ -1,0 +1,82 @@
+"""XLA's runtime with several CPU devices in this process, for ranks that are threads."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from torch_xla_cc import _C
+from torch_xla_cc._runtime.patches import changes
+from torch_xla_cc._runtime.private import XLAC
+
+_started: int | None = None  # with how many devices, if the runtime was started here
+
+
+@contextlib.contextmanager
+def started(nprocs: int | None) -> Iterator[int]:
+    """Start it, if it does not run, for a launch; the number of devices.
+
+    The environment has what XLA needs for as long as the launch runs, since some of it is read when
+    the first graph is made; and processes that are started later are to have devices of their own.
+    """
+    global _started
+    wanted = nprocs or _started or _from_environment("CPU_NUM_DEVICES", 1)
+    with changes("torch_xla_cc.launch") as made:
+        runs = XLAC._xla_runtime_is_initialized()
+        if not runs or _started == wanted:
+            for name, value in _variables(wanted).items():
+                made.item(os.environ, name, value)
+        if not runs:
+            _started = wanted
+        devices = len(XLAC._xla_get_devices())
+        if devices != wanted or (wanted > 1 and _started != wanted):
+            raise RuntimeError(
+                f"launch: nprocs = {wanted}, but the XLA runtime of this process already runs with "
+                f"{devices} CPU device(s), or was not set up for ranks on threads, and it cannot "
+                "be restarted. Call launch before any use of an XLA device, and with one nprocs in "
+                "a process"
+            )
+        if wanted > 1:
+            _name_fallbacks()
+        yield wanted
+
+
+def _variables(devices: int) -> dict[str, str]:
+    """What XLA:CPU needs before its runtime starts."""
+    cores = os.cpu_count() or 1
+    # A collective blocks the thread that runs it. With fewer threads than devices, ranks wait
+    # for each other until XLA:CPU ends the process: torch_xla's pool, and XLA's own.
+    pools = {
+        pool: str(max(devices + cores, _from_environment(pool, 0)))
+        for pool in ("XLA_THREAD_POOL_SIZE", "PJRT_NPROC")
+    }
+    return {
+        "CPU_NUM_DEVICES": str(devices),
+        **pools,
+        # An asynchronous client hands out results that are not there yet. A thread that then drops
+        # an input waits for the program that reads it, with the interpreter lock held, and so for
+        # ranks that need that lock to start.
+        "PJRT_CPU_ASYNC_CLIENT": "false",
+        # torch_xla runs a graph of this many nodes by itself, past the read hooks.
+        "XLA_TRIM_GRAPH_SIZE": str(2**60),
+    }
+
+
+def _from_environment(name: str, otherwise: int) -> int:
+    text = os.environ.get(name, str(otherwise))
+    if not text.strip().isdigit():
+        raise ValueError(
+            f"launch: {name} = {text!r}, but it must be a number, such as 4. Set it to one, or not "
+            "at all"
+        )
+    return int(text)
+
+
+def _name_fallbacks() -> None:
+    """Those of libraries loaded since, too. Counters are afterwards what they were."""
+    counted = {name: XLAC._xla_counter_value(name) for name in XLAC._xla_counter_names()}
+    if _C.name_fallbacks():
+        XLAC._clear_xla_counters()
+        for name, number in counted.items():
+            XLAC._xla_increment_counter(name, number)
