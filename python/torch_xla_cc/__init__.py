@@ -11,6 +11,8 @@ Importing it changes one thing of torch_xla: its own all_reduces pin no layout, 
 from __future__ import annotations
 
 import atexit as _atexit
+import functools as _functools
+import importlib as _importlib
 import os as _os
 from pathlib import Path as _Path
 from typing import TYPE_CHECKING as _TYPE_CHECKING
@@ -52,6 +54,7 @@ from torch_xla_cc._runtime.private import XLAC as _XLAC
 from torch_xla_cc._runtime.versions import UnsupportedVersion
 from torch_xla_cc._threads import compile_bridge as _compile_bridge
 from torch_xla_cc._threads import read_hooks as _read_hooks
+from torch_xla_cc._threads import worlds as _worlds
 from torch_xla_cc._threads.launch import RankFailed, launch
 from torch_xla_cc.adapters._torch_xla import install, installed, uninstall
 
@@ -88,6 +91,7 @@ _C.set_python_side(
         "refuse_capture": _compile_bridge.refuse,
     }
 )
+_worlds.on_load(_functools.partial(_importlib.import_module, "torch_xla_cc.distributed"))
 _atexit.register(_C.let_go)
 _unpinned.unpin()
 _C.set_fallback(_fallback_policy.from_environment())

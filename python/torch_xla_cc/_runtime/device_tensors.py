@@ -60,7 +60,9 @@ def of_host() -> bool:
 def to_dlpack(tensor: torch.Tensor) -> Any:  # noqa: ANN401 (a capsule)
     """The memory of a tensor, or a copy of it on the host, once it has been computed."""
     XLAC._xla_sync_multi([tensor], [], wait=True, sync_xla_data=True)
-    return XLAC._to_dlpack(tensor) if of_host() else dlpack.to_dlpack(tensor.detach().cpu())
+    if not of_host():
+        return dlpack.to_dlpack(tensor.detach().cpu())  # type: ignore[attr-defined]
+    return XLAC._to_dlpack(tensor)
 
 
 def from_dlpack(capsule: Any) -> torch.Tensor:  # noqa: ANN401 (as above)

@@ -76,11 +76,19 @@ def _forget_hooks(excepthook: Any, init_method: Any) -> None:  # noqa: ANN401 (a
     c10d._default_pg_init_method = init_method
 
 
+_load: list[Callable[[], object]] = []
+
+
+def on_load(load: Callable[[], object]) -> None:
+    """What registers our backend, which nobody needs before the first group."""
+    _load[:] = [load]
+
+
 def _xla(options: Any, *_: Any) -> Any:  # noqa: ANN401 (types of c10d)
     """torch_xla's backend in a launch: ours. Its own ends the process where ranks are threads."""
-    from torch_xla_cc.distributed import BACKEND  # registers it
-
-    return backend_plugins[BACKEND.upper()].creator_fn(options)
+    for load in _load:
+        load()
+    return backend_plugins["XLA_CC"].creator_fn(options)
 
 
 @contextlib.contextmanager
