@@ -12,6 +12,7 @@
 #include "torch_xla_cc/graph/tokens.h"
 #include "torch_xla_cc/graph/torch_ops.h"
 #include "torch_xla_cc/groupcall/at_work.h"
+#include "torch_xla_cc/living_tensors.h"
 #include "torch_xla_cc/python_side.h"
 #include "torch_xla_cc/threads/bind.h"
 
@@ -39,6 +40,7 @@ PYBIND11_MODULE(_C, m) {
   BindDistributed(m);
   RegisterTorchOps();
   m.def("at_work", &AtWork::Any);
+  m.def("living_tensors", &LivingTensors);
   on_exit(&EndAtOnce, nullptr);
   pthread_atfork(nullptr, nullptr, &AtWork::Forked);
   // At the end of the process: what holds tensors lets them go while there is an interpreter.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable
@@ -33,7 +32,6 @@ from .._runtime.private import XLAC
 from .._threads import read_hooks
 from .lines import lines, of_users
 
-_NO_SWITCH_S = 5.0
 _one_at_a_time = threading.Lock()  # whether instructions know their lines is of the process
 _NOTHING_RUNS = (
     "inspect: the function reads a tensor, or runs a step, but it is traced only and nothing of it "
@@ -254,18 +252,8 @@ def living(rank: int | None = None) -> dict[int, list[torch.Tensor]]:
 
     What another thread is running has for a moment no data of any kind.
     """
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(_NO_SWITCH_S)  # other threads could end what is looked at
-    try:
-        # type() and not isinstance(): some objects answer the latter by importing what they stand
-        # for.
-        tensors = [x for x in gc.get_objects() if issubclass(type(x), torch.Tensor)]
-        for x in tensors:
-            x._fix_weakref()  # some of these objects were kept by C++ only
-    finally:
-        sys.setswitchinterval(interval)
     found: dict[int, list[torch.Tensor]] = defaultdict(list)
-    for x in tensors:
+    for x in _C.living_tensors():
         device = x.device
         if device.type != "xla" or rank not in (None, device.index):
             continue

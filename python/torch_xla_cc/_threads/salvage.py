@@ -9,7 +9,6 @@ that only C++ holds (what autograd has saved) are not found.
 from __future__ import annotations
 
 import contextlib
-import gc
 import re
 import warnings
 from collections.abc import Callable
@@ -17,18 +16,16 @@ from typing import Any
 
 import torch
 
+from torch_xla_cc import _C
 from torch_xla_cc._runtime.private import XLAC
 
 
 def pending(rank: int) -> list[torch.Tensor]:
     """The tensors of its device that are still to be computed, as far as Python knows them."""
     found = []
-    # All ranks look at once when they are stopped, and there is a million of objects.
-    kinds = _kinds_of_tensors()
-    for one in [one for one in gc.get_objects() if type(one) in kinds]:
+    for one in _C.living_tensors():
         try:
-            device = torch.Tensor.device.__get__(one)
-            if device.type != "xla" or device.index != rank:
+            if torch.Tensor.device.__get__(one).index != rank:
                 continue
             XLAC._xla_get_tensor_id(one)
         except (RuntimeError, TypeError):
@@ -36,17 +33,6 @@ def pending(rank: int) -> list[torch.Tensor]:
         found.append(one)
     needed = XLAC._check_tensor_need_materialization(found)
     return [x for x, is_needed in zip(found, needed, strict=True) if is_needed]
-
-
-def _kinds_of_tensors() -> set[type]:
-    found: set[type] = set()
-    left: list[type] = [torch.Tensor]
-    while left:
-        kind = left.pop()
-        if kind not in found:
-            found.add(kind)
-            left += type.__subclasses__(kind)
-    return found
 
 
 def save(tensors: list[torch.Tensor], sync: Callable[..., Any]) -> list[torch.Tensor]:

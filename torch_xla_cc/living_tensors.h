@@ -1,0 +1,15 @@
+// The tensors that Python knows.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace xla_cc {
+
+// Those of XLA devices, also of other threads. Python's gc.get_objects() gives as well what another
+// thread is about to free: whoever takes such a tensor for one frees it twice. Call with the
+// interpreter lock.
+std::vector<at::Tensor> LivingTensors();
+
+}  // namespace xla_cc
