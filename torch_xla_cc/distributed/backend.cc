@@ -75,11 +75,13 @@ void XlaBackend::startCoalescing() {
   carrier().Hold();
 }
 
-void XlaBackend::StopCoalescing() {
+void XlaBackend::StopCoalescing() noexcept {
   coalesced_.reset();
   ends_.clear();
   end_tensors_.clear();
-  carrier().StopHolding();
+  for (Transport* each : {transport_.get(), on_paper_.get()}) {
+    if (each != nullptr) each->StopHolding();
+  }
 }
 
 WorkPtr XlaBackend::endCoalescing() {

@@ -30,7 +30,7 @@ class XlaBackend final : public c10d::Backend {
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
-  void StopCoalescing();  // without any Work; also if nothing was started
+  void StopCoalescing() noexcept;  // without any Work; also if nothing was started
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;

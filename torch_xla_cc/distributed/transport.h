@@ -47,7 +47,7 @@ class Transport {
   // Between the first two, calls need not be carried out yet. The third gives that up.
   virtual void Hold() {}
   virtual void Release() {}
-  virtual void StopHolding() {}
+  virtual void StopHolding() noexcept {}
 
   virtual WorkPtr AllReduce(const CallPtr& call, const Tensors& xs, const c10d::ReduceOp& op) = 0;
   virtual WorkPtr Broadcast(const CallPtr& call, const Tensors& xs, int root) = 0;

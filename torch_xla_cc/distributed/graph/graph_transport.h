@@ -28,7 +28,7 @@ class GraphTransport final : public Transport {
   void Admit(const CallPtr& call) override;
   void Forget() override;
   void Hold() override { holds_ = true; }
-  void StopHolding() override { holds_ = false; }
+  void StopHolding() noexcept override { holds_ = false; }
   void Release() override;
 
   WorkPtr AllReduce(const CallPtr& call, const Tensors& xs, const c10d::ReduceOp& op) override;
