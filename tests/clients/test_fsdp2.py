@@ -2,7 +2,12 @@
 
 from pathlib import Path
 
+import processes
+import pytest
 import runs
+import torch
+import torch.distributed as dist
+from torch import nn
 
 
 def test_losses_are_those_of_gloo():
@@ -40,3 +45,34 @@ def test_uninstall_undoes_install():
     assert all(new is not old for new, old in zip(state(), before, strict=True))
     fsdp.uninstall()
     assert state() == before
+
+
+def gradients_of_odd_widths(rank):
+    """Of parameters whose first dimension does not divide: on XLA, and on the CPU by gloo."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    from torch_xla_cc.adapters import fsdp
+
+    dist.init_process_group("cpu:gloo,xla:xla_cc")
+    found = {}
+    with fsdp.installed():
+        for kind in ("xla", "cpu"):
+            torch.manual_seed(0)
+            layers = nn.Linear(10, 37), nn.ReLU(), nn.Linear(37, 3)
+            model = nn.Sequential(*layers).to(kind)
+            mesh = init_device_mesh(kind, (dist.get_world_size(),))
+            for layer in (layers[0], layers[2], model):
+                fully_shard(layer, mesh=mesh)
+            x = torch.randn(5, 10, generator=torch.Generator().manual_seed(rank)).to(kind)
+            model(x).square().sum().backward()
+            found[kind] = [p.grad.full_tensor().cpu() for p in model.parameters()]
+    dist.destroy_process_group()
+    return found
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_gradients_of_odd_widths(ranks):
+    for found in processes.run(ranks, gradients_of_odd_widths):
+        assert all(x.abs().sum() > 0 for x in found["cpu"])
+        torch.testing.assert_close(found["xla"], found["cpu"])
