@@ -30,7 +30,7 @@ FLOORS = {
             *(f"torch_xla_cc/{name}.h" for name in ("errors", "site", "gil", "registration")),
             *(
                 f"torch_xla_cc/{name}{s}"
-                for name in ("call_site", "dtypes", "python_side")
+                for name in ("call_site", "dtypes", "living_tensors", "python_side")
                 for s in (".h", ".cc")
             ),
         ),

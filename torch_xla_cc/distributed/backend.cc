@@ -69,9 +69,8 @@ std::string XlaBackend::RankText(int64_t rank) const {
 // Collectives are issued one by one all the same: what coalescing gives is one Work for all, and
 // one step.
 void XlaBackend::startCoalescing() {
+  StopCoalescing();  // one that an error has left
   coalesced_.emplace();
-  ends_.clear();  // of one that an error has ended
-  end_tensors_.clear();
   carrier().Hold();
 }
 
@@ -79,9 +78,8 @@ void XlaBackend::StopCoalescing() noexcept {
   coalesced_.reset();
   ends_.clear();
   end_tensors_.clear();
-  for (Transport* each : {transport_.get(), on_paper_.get()}) {
-    if (each != nullptr) each->StopHolding();
-  }
+  if (transport_) transport_->StopHolding();
+  if (on_paper_) on_paper_->StopHolding();
 }
 
 WorkPtr XlaBackend::endCoalescing() {
