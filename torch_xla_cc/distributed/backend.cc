@@ -66,8 +66,7 @@ std::string XlaBackend::RankText(int64_t rank) const {
   return RankName(group_, static_cast<int>(rank));
 }
 
-// Collectives are issued one by one all the same: what coalescing gives is one Work for all, and
-// one step.
+// Collectives are issued one by one: what coalescing gives is one Work for all, and one step.
 void XlaBackend::startCoalescing() {
   StopCoalescing();  // one that an error has left
   coalesced_.emplace();
