@@ -244,6 +244,23 @@ TEST(Meeting, ANameThatComesAgainForOthers) {
   world->End();
 }
 
+// One that breaks tells its world, and a world that has stopped its meetings: neither may hold its
+// lock while it takes the other's (which the build with TSAN sees).
+TEST(Meeting, BreaksAndIsStoppedByItsWorld) {
+  const auto world = World::Begin(3, kLong);
+  const auto meeting = world->Join(GroupOf(0, 3));
+  EXPECT_EQ(world->Join(GroupOf(1, 3)), meeting);
+  meeting->Announce(GroupOf(0, 3), CallOf("barrier()", 1, 0));
+  Thrown<CollectiveMismatch>(
+      [&] { meeting->Announce(GroupOf(1, 3), CallOf("all_reduce()", 1, 1)); });
+  world->Abort("another rank has failed");
+  const auto late = world->Join(GroupOf(2, 3));
+  EXPECT_EQ(late, meeting);
+  EXPECT_EQ(Thrown<RanksDisagree>([&] { late->Announce(GroupOf(2, 3), CallOf("barrier()", 1)); }),
+            "another rank has failed");
+  world->End();
+}
+
 TEST(Meeting, OfAWorldThatHasStopped) {
   const auto world = World::Begin(2, kLong);
   world->Abort("another rank has failed");

@@ -388,7 +388,9 @@ std::shared_ptr<Meeting> World::Join(const RankGroup& group) {
   }
   std::shared_ptr<Meeting> meeting = joint.kept;
   if (++joint.joined >= group.members.size()) joint.kept.reset();
-  if (!stopped_.empty()) meeting->Stop(stopped_);
+  const std::string stopped = stopped_;
+  lock.unlock();  // a meeting that breaks asks for it with its own
+  if (!stopped.empty()) meeting->Stop(stopped);
   return meeting;
 }
 
