@@ -86,6 +86,24 @@ def test_without_a_limit():
     assert worlds.run(2, without_a_limit) == [([2.0, 2.0], [1.0, 1.0])] * 2
 
 
+def waits_without_a_limit(rank):
+    """Of works alone: torch's own store takes no such limit from torchrun."""
+    dist.init_process_group("xla_cc")
+    x, y = made(3, value=rank + 1), made(3)
+    works = [dist.all_reduce(x, async_op=True), dist.isend(made(3, value=rank), 1 - rank)]
+    works.append(dist.irecv(y, 1 - rank))
+    for work in works:
+        work.wait(timedelta.max)
+    dist.destroy_process_group()
+    return x.tolist(), y.tolist()
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_waits_without_a_limit(where):
+    for rank, found in enumerate(RUN[where](2, waits_without_a_limit)):
+        assert found == ([3.0] * 3, [1.0 - rank] * 3)
+
+
 def after_an_error_among_coalesced(rank):
     """PyTorch does not end what an error has left."""
     dist.init_process_group("xla_cc")

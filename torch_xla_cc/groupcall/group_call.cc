@@ -17,7 +17,6 @@ const char* StateName(GroupCall::State state) {
 }
 
 Timeout Bounded(Timeout timeout) {
-  constexpr Timeout kLongest = std::chrono::hours(10 * 365 * 24);
   return timeout.count() < 0 ? kLongest : std::min(timeout, kLongest);
 }
 

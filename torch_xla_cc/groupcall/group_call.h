@@ -17,6 +17,8 @@ namespace xla_cc {
 
 using Timeout = std::chrono::milliseconds;
 
+// Longer than anybody waits, and as a point in time not past the end of a clock.
+constexpr Timeout kLongest = std::chrono::hours(10 * 365 * 24);
 // As far as clocks count: a datetime.timedelta may be longer, and is negative then by overflow.
 Timeout Bounded(Timeout timeout);
 

@@ -143,16 +143,14 @@ void Meet(int64_t rank, const py::function& hash, const py::object& run, const p
   if (failure) failure.Throw();
 }
 
-// Longer than anybody waits, and as a point in time not past the end of the clock.
-constexpr double kLongestS = 10.0 * 365 * 24 * 3600;
-
 std::shared_ptr<World> BeginWorld(int64_t size, double timeout_s) {
   if (size < 1) throw BadValue("World: size must be at least 1");
   if (std::isnan(timeout_s)) throw BadValue("World: timeout_s is not a number");
   ResetTokens();
   Recorder::Get().Clear();
-  const double seconds = std::clamp(timeout_s, 0.0, kLongestS);
-  return World::Begin(size, std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3)));
+  const double most = std::chrono::duration<double>(kLongest).count();
+  const double seconds = std::clamp(timeout_s, 0.0, most);
+  return World::Begin(size, Timeout(static_cast<int64_t>(seconds * 1e3)));
 }
 
 // What a rank's thread asks of its world, if it has one.

@@ -45,7 +45,7 @@ Header Parse(const at::Tensor& header) {
 }
 
 Timeout Limit(const PointToPoint& ends, std::chrono::milliseconds timeout) {
-  return timeout == kNoTimeout ? ends.call->timeout : timeout;
+  return timeout == kNoTimeout ? ends.call->timeout : Bounded(timeout);
 }
 
 [[noreturn]] void ThrowLate(const PointToPoint& ends, Timeout timeout) {
@@ -114,8 +114,8 @@ HostSend::HostSend(PointToPoint ends, const at::Tensor& x, at::Tensor bytes, uin
 
 void HostSend::Await(Timeout limit) {
   std::unique_lock lock(await_mutex_, std::defer_lock);
-  Unlocked([&] { lock.lock(); });  // one thread at a time
-  if (done_) return;
+  if (!Unlocked([&] { return lock.try_lock_for(limit); })) ThrowLate(ends_, limit);
+  if (done_) return;  // another thread was first
   InGloo(ends_, [&] {
     for (const WorkPtr& part : parts_) part->wait(limit);
     ends_.check->ThrowIfBroken();  // the receiver may have found it wrong
