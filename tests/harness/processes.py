@@ -65,9 +65,7 @@ class Processes:
         pipe = self._ranks[rank]
         try:
             if not pipe.poll(max(0.1, end - time.monotonic())):
-                for process in self._started.processes:
-                    os.kill(process.pid, signal.SIGUSR1)  # writes where its threads are
-                time.sleep(0.5)
+                worlds.ask_where(*self._started.processes)
                 raise worlds.WorkerHung(self._report(f"rank {rank} took more than {timeout_s:g} s"))
             return pickle.loads(pipe.recv_bytes())
         except (EOFError, ConnectionError) as error:

@@ -135,8 +135,7 @@ class World:
         try:
             self._pipe.send_bytes(request)
             if not self._pipe.poll(timeout_s):
-                os.kill(self._process.pid, signal.SIGUSR1)  # writes where its threads are
-                time.sleep(0.5)
+                ask_where(self._process)
                 raise WorkerHung(self._report(f"took more than {timeout_s:g} s", log_start))
             answer = self._pipe.recv_bytes()
         except (EOFError, ConnectionError) as error:
@@ -191,6 +190,14 @@ class World:
         start = max(log_start, end - _STDERR_TAIL)
         tail = os.pread(self._log.fileno(), end - start, start).decode(errors="replace")
         return f"the worker of {self.world_size} ranks {what}; the end of its output:\n{tail}"
+
+
+def ask_where(*processes: Any) -> None:
+    """Have workers write where their threads are, those that still run."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGUSR1)
+    time.sleep(0.5)
 
 
 def death_of(process: Any) -> str:

@@ -76,16 +76,19 @@ def efforts(
 ) -> Efforts:
     """Of a computation."""
     results = set() if root is None else _results(root)
-    may_write = _may_write(instructions)
-    made = {one: effort(one, known, one in results and one in may_write) for one in instructions}
-    stepwise = [effort(one, known) for one in instructions if one.opcode not in MOVES]
+    in_place = results & _may_write(instructions)
+    steps = {one: effort(one, known) for one in instructions}
+    copying = [one for one in instructions if _whole(one) and one not in in_place]
+    made = {**steps, **{one: effort(one, known, in_place=False) for one in copying}}
     return Efforts(
         Effort(
             reads=_read(instructions, root, made),
             writes=sum(made[one].writes for one in results),
-            products=sum(one.products for one in stepwise),
+            products=sum(one.products for one in steps.values()),
         ),
-        touched=sum(sum(one.reads) + one.writes for one in stepwise),
+        touched=sum(
+            sum(own.reads) + own.writes for one, own in steps.items() if one.opcode not in MOVES
+        ),
     )
 
 

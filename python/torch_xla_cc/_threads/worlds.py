@@ -76,18 +76,19 @@ def _forget_hooks(excepthook: Any, init_method: Any) -> None:  # noqa: ANN401 (a
     c10d._default_pg_init_method = init_method
 
 
-_load: list[Callable[[], object]] = []
+_load: Callable[[], object] | None = None
 
 
 def on_load(load: Callable[[], object]) -> None:
     """What registers our backend, which nobody needs before the first group."""
-    _load[:] = [load]
+    global _load
+    _load = load
 
 
 def _xla(options: Any, *_: Any) -> Any:  # noqa: ANN401 (types of c10d)
     """torch_xla's backend in a launch: ours. Its own ends the process where ranks are threads."""
-    for load in _load:
-        load()
+    assert _load is not None
+    _load()
     return backend_plugins["XLA_CC"].creator_fn(options)
 
 
