@@ -8,13 +8,14 @@ left out on both kinds.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import hypothesis.strategies as st
 import random_layers as layers
 import torch
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import (
     DTensor,
     Partial,
@@ -54,13 +55,17 @@ class Program(NamedTuple):
     updates: str  # what ends it: "", or an optimizer
 
 
-def placements_of(program: Program, codes: tuple[int, int], dims: int) -> list[Placement]:
-    def one(code: int) -> Placement:
-        if code == PARTIAL:
-            return Partial()
-        return Shard((code - 1) % dims) if code and dims else Replicate()
-
-    return [one(code) for code in codes[: len(program.mesh)]]
+def placements_of(
+    program: Program, codes: tuple[int, int], shape: Sequence[int]
+) -> list[Placement]:
+    """Of a tensor of that shape. What is cut twice has even parts: others DTensor gets wrong."""
+    made: list[Placement] = []
+    for code in codes[: len(program.mesh)]:
+        shard = Shard((code - 1) % len(shape)) if 0 < code < PARTIAL and shape else Replicate()
+        if shard in made and shard != Replicate() and shape[shard.dim] % math.prod(program.mesh):
+            shard = Replicate()
+        made.append(Partial() if code == PARTIAL else shard)
+    return made
 
 
 _CODES = st.sampled_from((0, 1, 1, 2, 2, 3, PARTIAL))
@@ -109,7 +114,7 @@ class Machine:
 
     def leaf(self, shape: Any, codes: tuple[int, int] = (0, 0), needs_grad: bool = True) -> DTensor:
         """A new tensor that is the end of gradients."""
-        placements = placements_of(self.program, codes, len(shape))
+        placements = placements_of(self.program, codes, shape)
         seed = 1000 * self.program.seed + len(self.leaves)
         whole = [Replicate() if p.is_partial() else p for p in placements]
         data = layers.numbers(seed, *shape).to(self.dtype)
@@ -203,7 +208,7 @@ def _through_local(m: Machine, x: DTensor, s: Step) -> DTensor:
 
 
 def _distributed_again(m: Machine, x: DTensor, s: Step) -> DTensor:
-    whole = [p for p in placements_of(m.program, s.placements, x.ndim)]
+    whole = placements_of(m.program, s.placements, x.shape)
     return distribute_tensor(x.full_tensor().detach(), m.mesh, whole)
 
 
@@ -237,7 +242,7 @@ def _embedding(m: Machine, x: DTensor, s: Step) -> DTensor:
     if x.ndim != 2 or not x.shape[0]:
         raise layers.Refused
     index = torch.arange(2 + s.numbers[0]) * 5 % x.shape[0]
-    placements = placements_of(m.program, s.placements, 1)
+    placements = placements_of(m.program, s.placements, index.shape)
     return F.embedding(distribute_tensor(index.to(m.kind), m.mesh, placements), x)
 
 
@@ -333,7 +338,7 @@ OPERATIONS: dict[str, Operation] = {
     "in_place": _in_place,
     "view_written": _view_written,
     "redistribute": lambda m, x, s: x.redistribute(
-        placements=placements_of(m.program, s.placements, x.ndim)
+        placements=placements_of(m.program, s.placements, x.shape)
     ),
     "replicate": lambda m, x, s: x.redistribute(placements=[Replicate()] * m.mesh.ndim),
     "through_local": _through_local,
@@ -350,8 +355,7 @@ class Played:
     """A program on one kind: what it refuses is said by all, and its tensors."""
 
     def __init__(self, program: Program, kind: str, refused: dict[str, bool] | None = None) -> None:
-        mesh = _mesh(kind, program.mesh)
-        self.machine = Machine(program, mesh, kind)
+        self.machine = Machine(program, layers.mesh(kind, program.mesh), kind)
         self.refused: dict[str, bool] = {}  # what, and whether by all ranks
         self.wrong: list[str] = []
         self._known = refused
@@ -398,11 +402,6 @@ class Played:
         return {**gradients, **made, **{f"leaf {i}": x.detach() for i, x in enumerate(m.leaves)}}
 
 
-@functools.cache
-def _mesh(kind: str, shape: tuple[int, ...]) -> DeviceMesh:
-    return init_device_mesh(kind, shape)
-
-
 def _a_dtensor(m: Machine, made: Any) -> DTensor:
     if not isinstance(made, DTensor) or made.to_local().device.type != m.kind:
         raise TypeError(f"gives {type(made)} on {getattr(made, 'device', None)}")
@@ -430,7 +429,8 @@ def check(rank: int, program: Program) -> layers.Outcome:
         found, error = layers.error_of(lambda: _read(on_xla))
     wrong = [*on_xla.wrong, *(one for one in (lost, error) if one)]
     if not wrong:
-        wrong = layers.differences(expected, found)
+        rounded = any(step.name == "float32" for step in program.steps)
+        wrong = layers.differences(expected, found, most=1e-4 * rounded)
     return layers.Outcome(wrong, tried, sum(what.startswith("step") for what in by_cpu.refused))
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import processes
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
 
 # Of a call. A recipe that the CPU refuses on some ranks alone has the others wait.
 TIMEOUT_S = 20.0
@@ -63,6 +65,26 @@ def world() -> None:
     )
 
 
+@functools.cache
+def mesh(kind: str, shape: tuple[int, ...]) -> DeviceMesh:
+    """A mesh whose groups have that time limit too."""
+    ranks = torch.arange(dist.get_world_size()).reshape(shape)
+    names = ("first", "second")[: len(shape)]
+    return DeviceMesh.from_group(list(_groups(shape)), kind, ranks, mesh_dim_names=names)
+
+
+@functools.cache
+def _groups(shape: tuple[int, ...]) -> tuple[dist.ProcessGroup, ...]:
+    """This rank's group of each dimension."""
+    found = []
+    for dim, size in enumerate(shape):
+        lines = torch.arange(dist.get_world_size()).reshape(shape).movedim(dim, -1)
+        for line in lines.reshape(-1, size).tolist():
+            group = dist.new_group(line, timeout=datetime.timedelta(seconds=TIMEOUT_S))
+            found += [group] if dist.get_rank() in line else []
+    return tuple(found)
+
+
 def of_all(mine: Any) -> list[Any]:
     """What every rank says, by rank."""
     said: list[Any] = [None] * dist.get_world_size()
@@ -96,9 +118,9 @@ def compare(
 
 
 def differences(
-    expected: dict[str, torch.Tensor], found: dict[str, torch.Tensor]
+    expected: dict[str, torch.Tensor], found: dict[str, torch.Tensor], most: float = 0.0
 ) -> list[str]:
-    """Tensors on the CPU, by name: what is not the same, within what the dtype rounds."""
+    """Tensors on the CPU, by name: what is not the same, within what the dtype rounds, or `most`."""
     wrong = [f"on one kind alone: {name}" for name in sorted(expected.keys() ^ found.keys())]
     for name in [name for name in expected if name in found]:
         x, y = expected[name].detach(), found[name].detach()
@@ -106,16 +128,20 @@ def differences(
             wrong.append(
                 f"{name}: {x.dtype}{list(x.shape)} by gloo, {y.dtype}{list(y.shape)} on XLA"
             )
-        elif not close(x, y):
-            wrong.append(f"{name}: {x.tolist()} by gloo, {y.tolist()} on XLA")
+        elif not close(x, y, most):
+            wrong.append(f"{name}: {_short(x)} by gloo, {_short(y)} on XLA")
     return wrong
 
 
-def close(x: torch.Tensor, y: torch.Tensor) -> bool:
+def _short(x: torch.Tensor) -> str:
+    return f"{list(x.shape)} {x.flatten()[:24].tolist()}"
+
+
+def close(x: torch.Tensor, y: torch.Tensor, most: float = 0.0) -> bool:
     """Relative to the largest number of the tensor: sums have their parts in any order."""
     if not x.dtype.is_floating_point:
         return torch.equal(x, y)
-    relative = _TOLERANCE[x.dtype]
+    relative = max(_TOLERANCE[x.dtype], most)
     x, y = x.double(), y.double()
     finite = x[x.isfinite()].abs()
     largest = max(1.0, finite.max().item()) if finite.numel() else 1.0

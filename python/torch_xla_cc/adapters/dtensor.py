@@ -10,7 +10,8 @@ In their way in torch 2.9 are:
 - There is no `torch.xla`, which a mesh asks for the number of devices, and torch.utils.checkpoint
   for the random state.
 - Random numbers are those of CUDA's generator.
-- Three functions, and the loss of loss_parallel: see _dtensor_functions.py.
+- Three functions, and the loss of loss_parallel: see _dtensor_functions.py; `where` of numbers,
+  and reductions of no named dimension: see _dtensor_operators.py.
 """
 
 from __future__ import annotations
@@ -36,7 +37,12 @@ from torch_xla_cc._runtime.private import (
     register_device_module,
     torch_c,
 )
-from torch_xla_cc.adapters import _dtensor_functions, _dtensor_random, _xla_device
+from torch_xla_cc.adapters import (
+    _dtensor_functions,
+    _dtensor_operators,
+    _dtensor_random,
+    _xla_device,
+)
 
 # Each compares the device type of a mesh with this constant, and goes another way if it is that.
 _SPECIAL = "xla"
@@ -83,6 +89,7 @@ def _dispatch_with_views(
         torch_c._dispatch_tls_local_include_set(),
         torch_c._dispatch_tls_local_exclude_set().remove(torch_c.DispatchKey.Functionalize),
     ):
+        args = _dtensor_operators.with_dims(func, args)
         return _dispatch.__func__(cls, func, types, args, kwargs)
 
 
@@ -109,6 +116,7 @@ def _make(changes: Changes) -> None:
         changed = tuple(_NO_DEVICE if constant == _SPECIAL else constant for constant in constants)
         # In the function itself, and not its name: many modules have imported it by name.
         changes.put(function, "__code__", function.__code__.replace(co_consts=changed))
+    changes.enter(_dtensor_operators.kernels())
     changes.put(DTensor, "__torch_dispatch__", classmethod(_dispatch_with_views))
     changes.put(functional_collectives, "_maybe_wrap_tensor", _wrap_but_xla)
     for name, (_, ours) in _dtensor_functions.REPLACED.items():
@@ -133,7 +141,8 @@ def install() -> None:
     DTensor's random operators draw from seeds that depend on the shard. torch.nn.functional's
     layer_norm normalizes what each rank has, its scaled_dot_product_attention attends within what
     each rank has of batches and heads, and its cross_entropy takes a target that is a tensor; and
-    loss_parallel keeps the total of its weights as a DTensor.
+    loss_parallel keeps the total of its weights as a DTensor. `where` of a number, also in formulas
+    of gradients, makes a DTensor of it, and reductions of no named dimension reduce all.
     """
     patches.install()
 
