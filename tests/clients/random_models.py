@@ -167,10 +167,9 @@ def split(kind: str, recipe: Split) -> Tensors:
         torch.randint(recipe.vocabulary, shape, generator=generator).to(kind) for _ in range(2)
     )
     found = Tensors()
-    parallel = loss_parallel() if recipe.loss_parallel else contextlib.nullcontext()
     for step in range(recipe.steps):
         optimizer.zero_grad()
-        with parallel:
+        with loss_parallel() if recipe.loss_parallel else contextlib.nullcontext():
             logits = model(words).flatten(0, 1)
             if recipe.loss_parallel:
                 loss = nn.functional.cross_entropy(logits, following.flatten())
