@@ -164,6 +164,12 @@ def _of_dim(function: Callable[..., Any]) -> Operation:
     return lambda m, x, s: function(x, _dim(x, s))
 
 
+def _cumsum(m: Machine, x: DTensor, s: Step) -> DTensor:
+    if not x.to_local().numel():  # torch_xla's own cannot be lowered
+        raise layers.Refused
+    return torch.cumsum(x, _dim(x, s))
+
+
 def _matmul(m: Machine, x: DTensor, s: Step) -> DTensor:
     if not x.ndim:
         raise layers.Refused
@@ -297,7 +303,7 @@ OPERATIONS: dict[str, Operation] = {
     "norm": lambda m, x, s: torch.linalg.vector_norm(x, (1, 2, 3, torch.inf)[s.numbers[0] % 4]),
     "softmax": _of_dim(torch.softmax),
     "log_softmax": _of_dim(torch.log_softmax),
-    "cumsum": _of_dim(torch.cumsum),
+    "cumsum": _cumsum,
     "sort": _of_dim(lambda x, dim: torch.sort(x, dim).values),
     "topk": lambda m, x, s: torch.topk(x, min(2, x.shape[_dim(x, s)]), _dim(x, s)).values,
     "squeeze": _of_dim(torch.squeeze),

@@ -3,7 +3,7 @@
 - `where` of a number makes a tensor of it on the device of the condition, and calls `where` of
   tensors. A DTensor and an XLA tensor are refused (`_refuse_mixed` in dtensor.py), and formulas of
   gradients call it: of clamp, relu6, maximum and where itself.
-- Of an empty list of dimensions torch reduces all, and torch_xla none: `x.amax()` is x.
+- Of an empty list of dimensions torch reduces all, and torch_xla 2.9.0 none: `x.amax()` is x there.
 """
 
 from __future__ import annotations
@@ -22,18 +22,13 @@ _WHERE = {
     "where.Scalar": _aten.where.Scalar,
 }
 
-# Those whose second argument is a list of dimensions, of which an empty one means all.
+# Those whose second argument is a list of dimensions, which is empty where none is named. (The
+# gradient of amax sums over it. Of sum torch's own DTensor leaves shards of a tensor of one element.)
 _REDUCTIONS = {
-    _aten.all.dims,
     _aten.amax.default,
     _aten.amin.default,
-    _aten.any.dims,
-    _aten.logsumexp.default,
     _aten.mean.dim,
-    _aten.nansum.default,
-    _aten.std.correction,
     _aten.sum.dim_IntList,
-    _aten.var.correction,
 }
 
 
