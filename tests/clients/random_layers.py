@@ -1,8 +1,8 @@
 """Random programs of two kinds of ranks: the same recipe on the CPU by gloo, and on XLA devices.
 
-A recipe is plain data, drawn by hypothesis in the process of the tests. `compare(rank, recipe, model)`
-runs in a rank: `model(kind, recipe)` gives tensors by name, first on "cpu" and then on "xla", and what
-is different is told. What the client refuses on the CPU may be refused on XLA too, with no abort.
+A recipe is plain data, drawn by hypothesis in the process of the tests. `compare` runs in a rank:
+`model(kind, recipe)` gives tensors by name, first on "cpu" and then on "xla", and what is different
+is told. What the client refuses on the CPU may be refused on XLA too, with no abort.
 """
 
 from __future__ import annotations
@@ -56,15 +56,13 @@ def world() -> None:
     import torch_xla
 
     import torch_xla_cc
-    import torch_xla_cc.distributed  # noqa: F401 (registers the backend)
+    import torch_xla_cc.distributed
     from torch_xla_cc.adapters import dtensor
 
     torch_xla.device()  # a backward pass before it would leave autograd without its queue
     torch_xla_cc.install()
     dtensor.install()
-    dist.init_process_group(
-        "cpu:gloo,xla:xla_cc", timeout=datetime.timedelta(seconds=TIMEOUT_S)
-    )
+    dist.init_process_group("cpu:gloo,xla:xla_cc", timeout=datetime.timedelta(seconds=TIMEOUT_S))
 
 
 @functools.cache
@@ -109,7 +107,7 @@ def compare(
     world()
     expected, error = error_of(lambda: model("cpu", recipe))
     said, lost = error_of(lambda: of_all(error))
-    if lost or any(said) and not all(said):
+    if lost or (any(said) and not all(said)):
         return Outcome([], 1, 1, broken=True, why=f"{lost} {error}")
     found, own_error = error_of(lambda: model("xla", recipe))
     if error:
@@ -122,7 +120,7 @@ def compare(
 def differences(
     expected: dict[str, torch.Tensor], found: dict[str, torch.Tensor], most: float = 0.0
 ) -> list[str]:
-    """Tensors on the CPU, by name: what is not the same, within what the dtype rounds, or `most`."""
+    """What is not the same, by name, within what the dtype rounds, or `most`."""
     wrong = [f"on one kind alone: {name}" for name in sorted(expected.keys() ^ found.keys())]
     for name in [name for name in expected if name in found]:
         x, y = expected[name].detach(), found[name].detach()

@@ -186,7 +186,7 @@ def split(kind: str, recipe: Split) -> Tensors:
 # Stages.
 
 _OF_ONE = ("GPipe", "1F1B")
-_OF_TWO = ("Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
+_OF_TWO = ("Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble")  # others hang with gloo
 
 
 class Stages(NamedTuple):
@@ -231,14 +231,12 @@ def _in_stages(kind: str, recipe: Stages) -> Tensors:
     if recipe.frozen and count > 1:
         whole[1][0].weight.requires_grad_(False)
     mine = [rank] if count == ranks else [rank, rank + ranks]
-    if recipe.schedule in ("ZBVZeroBubble", "DualPipeV"):
-        mine = [rank, count - 1 - rank]
     own = [whole[i].to(kind) for i in mine]
     parts = [
         pipelining.PipelineStage(module, i, count, torch.device(kind))
         for i, module in zip(mine, own, strict=True)
     ]
-    microbatches = recipe.rounds * (1 if recipe.schedule == "GPipe" else 2 * ranks)
+    microbatches = ranks + recipe.rounds - 1 if count == ranks else recipe.rounds * ranks
     make = getattr(pipelining, f"Schedule{recipe.schedule}")
     schedule = make(
         parts[0] if recipe.schedule in _OF_ONE else parts,
@@ -266,3 +264,107 @@ def _in_stages(kind: str, recipe: Stages) -> Tensors:
 
 check_splits = functools.partial(layers.compare, model=split)
 check_stages = functools.partial(layers.compare, model=in_stages)
+
+
+# Layers of Megatron-core.
+
+
+class Linears(NamedTuple):
+    seed: int
+    vocabulary: int  # of a rank
+    width: int
+    hidden: int  # of a rank
+    length: int  # of a rank
+    batch: int
+    bias: bool
+    sequence: bool
+    gathered: bool  # between the two, which then split it again
+    smoothed: bool
+    frozen: bool
+    updates: str
+    steps: int
+
+
+def linears(ranks: int) -> st.SearchStrategy[Linears]:
+    sizes = [st.integers(1, 5)] * 5
+    return st.builds(Linears, _SEED, *sizes, *[_YES_NO] * 5, _UPDATES, _STEPS)
+
+
+class OfMegatron(nn.Module):
+    """Embedding, two linear layers, logits: the first split by words, by columns and by rows."""
+
+    def __init__(self, recipe: Linears, ranks: int) -> None:
+        super().__init__()
+        from megatron.core import ModelParallelConfig, tensor_parallel
+
+        sequence = recipe.sequence and ranks > 1  # its own rule
+        config = ModelParallelConfig(
+            tensor_model_parallel_size=ranks,
+            sequence_parallel=sequence,
+            use_cpu_initialization=True,
+            params_dtype=torch.float64,
+            gradient_accumulation_fusion=False,
+        )
+        self.sequence, self.smoothing = sequence, 0.1 * recipe.smoothed
+        gathered = recipe.gathered and not sequence
+        options: Any = {"config": config, "init_method": nn.init.normal_}
+        words, width, hidden = recipe.vocabulary * ranks, recipe.width, recipe.hidden * ranks
+        self.embedding = tensor_parallel.VocabParallelEmbedding(
+            words, width, reduce_scatter_embeddings=sequence, **options
+        )
+        self.up = tensor_parallel.ColumnParallelLinear(
+            width, hidden, bias=recipe.bias, gather_output=gathered, **options
+        )
+        self.down = tensor_parallel.RowParallelLinear(
+            *(hidden, width),
+            bias=recipe.bias,
+            input_is_parallel=not gathered,
+            skip_bias_add=False,
+            **options,
+        )
+        self.logits = tensor_parallel.ColumnParallelLinear(width, words, bias=False, **options)
+        self.loss = tensor_parallel.vocab_parallel_cross_entropy
+
+    def forward(self, x: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(x)
+        x = x.transpose(0, 1).contiguous() if not self.sequence else x
+        x = x + self.down(torch.tanh(self.up(x)[0]))[0]
+        return self.loss(self.logits(x)[0], following.t().contiguous(), self.smoothing).mean()
+
+
+def of_megatron(kind: str, recipe: Linears) -> Tensors:
+    from megatron.core import parallel_state
+
+    from torch_xla_cc.adapters import megatron
+
+    ranks = dist.get_world_size()
+    with megatron.installed(kind):
+        if not parallel_state.model_parallel_is_initialized():
+            parallel_state.initialize_model_parallel(ranks, create_gloo_process_groups=False)
+        parallel_state.destroy_global_memory_buffer()  # of the other kind
+        parallel_state._set_global_memory_buffer()
+        torch.manual_seed(recipe.seed)
+        model = OfMegatron(recipe, ranks).to(kind)
+        model.up.weight.requires_grad_(not recipe.frozen)
+        optimizer = getattr(torch.optim, recipe.updates)(
+            [p for p in model.parameters() if p.requires_grad], lr=0.05
+        )
+        generator = torch.Generator().manual_seed(recipe.seed)
+        shape = (recipe.batch, recipe.length * ranks)
+        words, following = (
+            torch.randint(recipe.vocabulary * ranks, shape, generator=generator).to(kind)
+            for _ in range(2)
+        )
+        found = Tensors()
+        for step in range(recipe.steps):
+            optimizer.zero_grad()
+            loss = model(words, following)
+            loss.backward()
+            found.put(f"loss {step}", loss)
+            found.put_all(f"step {step}", model)
+            optimizer.step()
+        found.put_all("end", model)
+    return found
+
+
+check_linears = functools.partial(layers.compare, model=of_megatron)

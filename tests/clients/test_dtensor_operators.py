@@ -30,7 +30,6 @@ OPERATORS = {
     "amax": lambda x: torch.amax(x),
     "amin": lambda x: x.amin(keepdim=True),
     "sum": lambda x: torch.sum(x, []),
-    "mean": lambda x: torch.mean(x, [], keepdim=True),
 }
 
 

@@ -4,6 +4,8 @@ import effort
 import pytest
 import random_dtensors
 import random_layers as layers
+import random_models
+import random_programs
 
 
 class Count:
@@ -22,17 +24,26 @@ class Count:
         assert self.refused * 2 < self.tried
 
 
-# How many for each number of ranks.
-DTENSORS = {1: 1, 2: 4, 3: 3, 4: 4}
-
-
-@pytest.mark.parametrize("ranks", DTENSORS)
-def test_programs_of_dtensors(ranks):
+def play(ranks, examples, recipes, check, what):
+    """So many examples, on kept ranks."""
     count = Count()
 
-    @effort.for_each(DTENSORS[ranks], random_dtensors.programs(ranks))
-    def each(program):
-        count.add(layers.run(ranks, random_dtensors.check, program))
+    @effort.for_each(examples, recipes)
+    def each(recipe):
+        count.add(layers.run(ranks, check, recipe))
 
     each()
-    count.check(f"DTensors on {ranks} ranks")
+    count.check(f"{what} on {ranks} ranks")
+
+
+# Ranks of one number are kept: so one test for each number.
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_is_as_by_gloo(ranks):
+    times = 3 if ranks == 2 else 1
+    play(ranks, 4 * times, random_dtensors.programs(ranks), random_programs.check, "DTensors")
+    for make, check, what in (
+        (random_models.splits, random_models.check_splits, "plans of DTensor"),
+        (random_models.stages, random_models.check_stages, "pipelines"),
+        (random_models.linears, random_models.check_linears, "layers of Megatron-core"),
+    ):
+        play(ranks, times, make(ranks), check, what)

@@ -23,13 +23,8 @@ _WHERE = {
 }
 
 # Those whose second argument is a list of dimensions, which is empty where none is named. (The
-# gradient of amax sums over it. Of sum torch's own DTensor leaves shards of a tensor of one element.)
-_REDUCTIONS = {
-    _aten.amax.default,
-    _aten.amin.default,
-    _aten.mean.dim,
-    _aten.sum.dim_IntList,
-}
+# gradient of amax sums over it; by gloo the sum of a DTensor over it is one of each shard.)
+_REDUCTIONS = {_aten.amax.default, _aten.amin.default, _aten.sum.dim_IntList}
 
 
 def _where(
