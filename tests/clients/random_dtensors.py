@@ -58,11 +58,12 @@ class Program(NamedTuple):
 def placements_of(
     program: Program, codes: tuple[int, int], shape: Sequence[int]
 ) -> list[Placement]:
-    """Of a tensor of that shape. What is cut twice has even parts: others DTensor gets wrong."""
+    """Of a tensor of that shape. What is cut twice, or is empty, has even parts: DTensor fails."""
     made: list[Placement] = []
     for code in codes[: len(program.mesh)]:
         shard = Shard((code - 1) % len(shape)) if 0 < code < PARTIAL and shape else Replicate()
-        if shard in made and shard != Replicate() and shape[shard.dim] % math.prod(program.mesh):
+        cut = [*made, shard] if 0 in shape or any(isinstance(p, Shard) for p in made) else []
+        if any(isinstance(p, Shard) and shape[p.dim] % math.prod(program.mesh) for p in cut):
             shard = Replicate()
         made.append(Partial() if code == PARTIAL else shard)
     return made
@@ -154,6 +155,8 @@ def _dim(x: DTensor, step: Step, which: int = 0) -> int:
 def _reduce(name: str) -> Operation:
     def reduce(m: Machine, x: DTensor, s: Step) -> Any:
         if s.numbers[1] % 3 == 0 or not x.ndim:
+            if name in ("amax", "amin"):  # by gloo the gradient of a DTensor is NaN
+                x = x.detach()
             return getattr(torch, name)(x)
         return getattr(torch, name)(x, dim=_dim(x, s), keepdim=s.numbers[1] % 3 == 1)
 
@@ -220,7 +223,7 @@ def _distributed_again(m: Machine, x: DTensor, s: Step) -> DTensor:
 
 def _layer_norm(m: Machine, x: DTensor, s: Step) -> DTensor:
     last = 1 + s.numbers[0] % 2 if x.ndim > 1 else 1
-    if not x.ndim:
+    if not x.numel():  # no gradient of the weight on one kind, zeros on the other
         raise layers.Refused
     shape = x.shape[-last:]
     weight = m.leaf(shape) if s.numbers[1] % 3 else None
@@ -241,7 +244,7 @@ def _attention(m: Machine, x: DTensor, s: Step) -> DTensor:
     if x.ndim < 3:
         raise layers.Refused
     others = [m.leaf(x.shape, s.placements) for _ in range(2)]
-    return F.scaled_dot_product_attention(x, *others, is_causal=bool(s.numbers[0] % 2))
+    return F.scaled_dot_product_attention(x, *others)  # (A mask would be no DTensor on XLA.)
 
 
 def _embedding(m: Machine, x: DTensor, s: Step) -> DTensor:

@@ -52,7 +52,7 @@ class Played:
                 loss = self.attempt(f"loss {number}", functools.partial(_loss, number, x))
                 losses += [] if loss is None else [loss]
         if losses:
-            self.attempt("backward", sum(losses[1:], losses[0]).backward)
+            self.attempt("backward", lambda: sum(losses[1:], losses[0]).backward())
         updated = [x for x in m.leaves if x.grad is not None]
         if m.program.updates and updated:
             optimizer = getattr(torch.optim, m.program.updates)(updated, lr=0.01)
