@@ -109,7 +109,7 @@ Status Build(const T& node, const Call& call, const CallSite& site, std::optiona
   lowered->bytes = built.module.Serialize(MetadataOf(node, site, *lowered));
   lowered->text = built.module.text();
   lowered->opcodes = emitter.opcodes();
-  lowered->meetings = emitter.meetings();
+  lowered->encounters = emitter.encounters();
   lowered->cost = lowered->native_cost = emitter.cost();
   if (lowered->rule == Rule::kFallback) {
     lowered->native_cost = Built<T>(node, call, *lowered, Rule::kNative).emitter.cost();
