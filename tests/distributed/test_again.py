@@ -1,6 +1,7 @@
 """A world that is ended and made again: nothing of the old one is in it."""
 
 import threading
+import time
 from datetime import timedelta
 
 import processes
@@ -161,6 +162,98 @@ def waited_for_by_several(rank):
 
 def test_waited_for_by_several():
     assert processes.run(2, waited_for_by_several) == [True] * 2
+
+
+def sent_by_several(rank):
+    """Threads of one rank that send what has not run."""
+    dist.init_process_group("xla_cc")
+    wrong = []
+
+    def exchange(x, y, tag):
+        try:
+            for work in [dist.isend(x, 1 - rank, tag=tag), dist.irecv(y, 1 - rank, tag=tag)]:
+                work.wait(timedelta(seconds=20))
+        except RuntimeError as error:
+            wrong.append(str(error))
+
+    for number in range(8):
+        xs = [made(3, value=100 * rank + 10 * number) + tag for tag in range(6)]
+        ys = [made(3) * 0 for _ in xs]
+        threads = [
+            threading.Thread(target=exchange, args=(x, y, tag))
+            for tag, (x, y) in enumerate(zip(xs, ys, strict=True))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        received = [100 * (1 - rank) + 10 * number + tag for tag in range(6)]
+        if [y.tolist() for y in ys] != [[value] * 3 for value in received]:
+            wrong.append([y.tolist() for y in ys])
+    dist.destroy_process_group()
+    return wrong
+
+
+def test_sent_by_several():
+    assert processes.run(2, sent_by_several) == [[], []]
+
+
+def after_an_error_in_a_batch(rank):
+    dist.init_process_group("xla_cc")
+    x = made(2, value=rank + 1)
+
+    def exchange(tag):
+        y = torch.zeros_like(x)
+        ends = [dist.P2POp(dist.isend, x, 1 - rank, tag=tag)]
+        ends.append(dist.P2POp(dist.irecv, y, 1 - rank, tag=tag))
+        for work in dist.batch_isend_irecv(ends):
+            work.wait()
+        return y.tolist()
+
+    with pytest.raises(ValueError, match="tag"):
+        exchange(-5)
+    total = made(2, value=rank + 1)
+    dist.all_reduce(total)
+    found = total.tolist(), exchange(3)
+    dist.destroy_process_group()
+    return found
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_after_an_error_in_a_batch(where):
+    for rank, found in enumerate(RUN[where](2, after_an_error_in_a_batch)):
+        assert found == ([3.0, 3.0], [2.0 - rank] * 2)
+
+
+def after_the_deadline(rank):
+    """What is left of a time limit may be less than nothing."""
+    dist.init_process_group("xla_cc", timeout=timedelta(seconds=30))
+    seconds = 0.0
+    if rank == 0:
+        work = dist.irecv(made(2), 1)
+        begin = time.monotonic()
+        with pytest.raises(RuntimeError):
+            work.wait(timedelta(seconds=-3))
+        seconds = time.monotonic() - begin
+    return seconds
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_after_the_deadline(where):
+    assert max(RUN[where](2, after_the_deadline)) < 3
+
+
+def a_group_without_a_limit(rank):
+    dist.init_process_group("xla_cc", timeout=timedelta(seconds=30))
+    group = dist.new_group(timeout=timedelta.max)
+    x = made(2)
+    dist.all_reduce(x, group=group)
+    dist.destroy_process_group()
+    return x.tolist()
+
+
+def test_a_group_without_a_limit():
+    assert processes.run(2, a_group_without_a_limit) == [[2.0, 2.0]] * 2
 
 
 def not_in_the_memory_of_the_host(rank):
