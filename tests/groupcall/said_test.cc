@@ -58,7 +58,7 @@ TEST(Said, ComesAsItWasSent) {
 
 TEST(Said, WhatIsNoneOfOursIsRefused) {
   for (const char* text : {"x\n1,a", "x\n1;2", "x\n99999999999999999999", "x\n\n1 ",
-                           "x\n\n\ns\n1,2,3", "x\n\n\ns\n"}) {
+                           "x\n\n\ns\n1,2,3", "x\n\n\ns\n\n"}) {
     try {
       Decode(text);
       ADD_FAILURE() << text;

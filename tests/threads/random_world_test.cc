@@ -67,9 +67,9 @@ struct Program {
   bool IsTimed() const { return fault == Fault::kIsLate || fault == Fault::kLeaves; }
 };
 
-class Run {
+class Trial {
  public:
-  explicit Run(const Program& program)
+  explicit Trial(const Program& program)
       : program_(program), world_(World::Begin(program.ranks, Limit())) {}
 
   // What each rank was told: nothing if it has done all of its steps.
@@ -217,8 +217,8 @@ TEST(RandomWorlds, EveryThreadEndsAndIsToldWhy) {
     const Program program(dice);
     SCOPED_TRACE("seed " + std::to_string(seed) + ", fault " +
                  std::to_string(static_cast<int>(program.fault)));
-    Run run(program);
-    const std::vector<std::string> told = run.Told();
+    Trial trial(program);
+    const std::vector<std::string> told = trial.Told();
     ++seen[program.fault];
     const std::vector<std::string> documented = Documented(program.fault);
     int in_graph = 0;
@@ -229,7 +229,7 @@ TEST(RandomWorlds, EveryThreadEndsAndIsToldWhy) {
     }
     const auto is_told = [](const std::string& text) { return !text.empty(); };
     if (program.fault == Fault::kNone) {
-      EXPECT_EQ(run.graphs(), in_graph * program.ranks);
+      EXPECT_EQ(trial.graphs(), in_graph * program.ranks);
     } else if (program.fault == Fault::kDiffers || program.fault == Fault::kRaises) {
       EXPECT_TRUE(std::all_of(told.begin(), told.end(), is_told));
     } else if (program.fault == Fault::kLeaves) {
