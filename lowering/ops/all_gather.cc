@@ -21,8 +21,7 @@ using hlo::Values;
 Status AllGather::Verify(const Call& call) {
   XLA_CC_RETURN_IF_ERROR(RequireOperands(kName, call));
   XLA_CC_RETURN_IF_ERROR(groups.Resolve(kName, call.world_size()));
-  XLA_CC_RETURN_IF_ERROR(ResolveAxis(kName, "dim", call, /*scalars_as_vectors=*/true, &dim));
-  return RequireCountable(kName, call, groups.Size(call.world_size()));
+  return ResolveAxis(kName, "dim", call, /*scalars_as_vectors=*/true, &dim);
 }
 
 std::vector<Shape> AllGather::Results(const Call& call) const {

@@ -189,6 +189,42 @@ TEST(World, AbortIsFinal) {
   world->End();
 }
 
+// It is in a batch: another rank hands its graph over, or waits for what it has to hand over.
+TEST(World, ItsEndLeavesNobodyBehindWhoMayGoOn) {
+  for (const bool compiles : {false, true}) {
+    const auto world = World::Begin(2, kLong);
+    std::atomic<int> runs{0};
+    std::atomic<bool> handed_over{false};
+    const auto rank = [&](int64_t rank, FakeGraph& graph) {
+      EXPECT_FALSE(world->Issue(rank, {World4(), Line(1)}));
+      EXPECT_EQ(world->Meet(rank, Line(2), "program", graph.hand_over).Text(),
+                "the ranks were stopped");
+      EXPECT_TRUE(handed_over);  // else its graph was gone
+      runs += graph.runs;
+    };
+    FakeGraph first;
+    FakeGraph second;
+    for (FakeGraph* graph : {&first, &second}) {
+      graph->compiles = compiles;
+      graph->hand_over.compiled = !compiles;
+    }
+    // The last to come hands over both, its own second, and the world ends meanwhile.
+    const auto run = first.hand_over.run;
+    first.hand_over.run = [&, run] {
+      world->End();
+      std::this_thread::sleep_for(milliseconds(30));
+      handed_over = true;
+      return run();
+    };
+    std::thread waits([&] { rank(0, first); });
+    while (!world->HasPending(0)) std::this_thread::yield();
+    std::this_thread::sleep_for(milliseconds(10));
+    rank(1, second);
+    waits.join();
+    EXPECT_EQ(runs, 2);
+  }
+}
+
 TEST(World, ItsEndWakesWhoWaits) {
   const auto world = World::Begin(2, kLong);
   std::thread waits([&] {

@@ -28,7 +28,7 @@ struct Said {
   std::string site;
 };
 
-// As text, between processes.
+// As text, between processes. Decode throws RanksDisagree if it is none of ours.
 std::string Encode(const Said& said);
 Said Decode(const std::string& text);
 

@@ -199,8 +199,8 @@ Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
     const auto limit = std::min(timeout_, self.limit);
     const bool in_time =
         changed.wait_for(lock, limit, [&] { return failed() || self.released != before; });
-    if (ended_) return Stopped();
     if (self.released == before) {
+      if (ended_) return Stopped();
       if (!in_time) {
         failure_ = Missing(States(), rank, limit, timeout_ <= self.limit);
         for (Rank& r : ranks_) r.told = false;
@@ -209,7 +209,8 @@ Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
       self.waiting = false;
       return TakeFailureLocked(rank);
     }
-    // From here on it must go on, whatever fails elsewhere: its peers will be in their collectives.
+    // From here on it must go on, whatever fails elsewhere, and if the world ends: its peers will be
+    // in their collectives, and one of them may be about to hand over its graph.
     batch = self.batch;
   }
   lock.unlock();
