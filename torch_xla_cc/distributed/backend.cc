@@ -90,7 +90,13 @@ WorkPtr XlaBackend::endCoalescing() {
     call->ends = ends_;
     Issue(call, true, [&] { return carrier().Batch(call, end_tensors_); });
   }
-  carrier().Release();
+  try {
+    carrier().Release();
+  } catch (const RanksDisagree&) {
+    carrier().health().Break(std::current_exception());
+    carrier().Forget();
+    throw;
+  }
   return c10::make_intrusive<CoalescedWork>(std::move(*coalesced_));
 }
 

@@ -201,8 +201,15 @@ Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
         changed.wait_for(lock, limit, [&] { return failed() || self.released != before; });
     if (ended_) return Stopped();
     if (self.released == before) {
+      if (!in_time && self.limit < timeout_) {
+        // Its group tells the others: those who are in none of it have done nothing wrong.
+        const Failure missing = Missing(States(), rank, limit, false);
+        self.waiting = false;
+        Tell(rank, {}, missing, nullptr);
+        return missing;
+      }
       if (!in_time) {
-        failure_ = Missing(States(), rank, limit, timeout_ <= self.limit);
+        failure_ = Missing(States(), rank, limit, true);
         for (Rank& r : ranks_) r.told = false;
         changed.notify_all();
       }
@@ -240,24 +247,35 @@ void World::Disagree(int64_t rank, const std::set<int64_t>& coming, const Failur
                      const Meeting* where) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   if (!Runs(rank) || final_) return;
+  Tell(rank, coming, failure, where);
+  Lose(rank);
+}
+
+void World::Tell(int64_t rank, const std::set<int64_t>& coming, const Failure& failure,
+                 const Meeting* where) {
   for (size_t r = 0; r < ranks_.size(); ++r) {
     const auto other = static_cast<int64_t>(r);
-    if (other == rank || (!ranks_[r].waiting && coming.count(other) == 0)) continue;
+    if (other == rank) continue;
+    const bool in_vain = ranks_[r].waiting && HaveOneInCommon(States(), rank, other);
+    if (!in_vain && coming.count(other) == 0) continue;
     // What it has pending stays, or it would not come to hear of this.
     ranks_[r].to_tell.emplace_back(where, failure);
     ranks_[r].waiting = false;
   }
-  Lose(rank);
   monitor_.changed.notify_all();
 }
 
-void World::Told(int64_t rank, const Meeting* where) {
+void World::Untell(int64_t rank, const Meeting* where) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   if (!Runs(rank)) return;
   auto& to_tell = ranks_[rank].to_tell;
   const auto from_there = [&](const auto& one) { return one.first == where; };
   to_tell.erase(std::remove_if(to_tell.begin(), to_tell.end(), from_there), to_tell.end());
-  Lose(rank);
+}
+
+void World::Told(int64_t rank, const Meeting* where) {
+  Untell(rank, where);
+  Drop(rank);
 }
 
 void World::Finish(int64_t rank, Site site) {
