@@ -86,6 +86,7 @@ class Play:
         self.members = [sorted(members) for members in program.groups]
         self.units: dict[tuple[int, int], int] = {}  # by group and rank: calls that were met
         self.slots: dict[tuple[int, int], dict[int, tuple[Any, int, Call]]] = {}
+        self.passed: dict[tuple[int, int], list[tuple[int, int, Call]]] = {}
         self.sent: dict[tuple[int, int, int, int], Call] = {}
         self.asked: dict[tuple[int, int, int, int], Call] = {}
         self.events_of_sends: dict[tuple[int, int, int, int], int] = {}
@@ -139,9 +140,20 @@ class Play:
 
     def _met(self, rank: _Rank, action: Action, group: int, call: Call) -> Any:
         """What comes of the call now; None if it waits, True if another part of it follows."""
+        number = self.units.get((group, rank.rank), 0)
+        passed = self.passed.get((group, number))
+        if passed is not None and rank.unit < len(keys(call)) and not call.is_message():
+            # Done for all when the last one came, whatever they did next.
+            self.units[group, rank.rank] = number + 1
+            rank.unit += 1
+            return Expected(passed) if rank.unit == len(keys(call)) else True
         if self.unsure:
             met = self._as_planned(group, action.event, call)
             return Expected(met, ANY)
+        if call.is_message() and rank.posted:
+            outcome = self._message(rank, action, group, call)
+            if isinstance(outcome, Expected):
+                return outcome
         if group in self.broken:
             broken = self.broken[group]
             if not broken.unsure:
@@ -150,7 +162,6 @@ class Play:
         if call.is_message():
             return self._message(rank, action, group, call)
         own = rank.rank
-        number = self.units.get((group, own), 0)
         slot = self.slots.setdefault((group, number), {})
         parts = keys(call)
         slot[own] = (parts[rank.unit], action.event, call)
@@ -165,9 +176,8 @@ class Play:
         if rank.unit == 0 and call.splits and not _fit([c for _, _, c in met]):
             self._break(group, MISMATCH, frozenset())
             return True
-        self.units[group, own] = number + 1
-        rank.unit += 1
-        return Expected(met) if rank.unit == len(parts) else True
+        self.passed[group, number] = met
+        return True
 
     def _odd(self, slot: dict[int, tuple[Any, int, Call]]) -> frozenset[int]:
         fault = self.program.fault

@@ -241,8 +241,8 @@ def _other(rng: random.Random, call: Call, size: int) -> Call | None:
     if call.op == "all_to_all_single" and call.splits:
         ways.append(dataclasses.replace(call, splits=call.splits % 3 + 1))
     if call.is_message():
-        ways = [way for way in ways if way.op == call.op and call.op != "objects sent"]
         ways.append(dataclasses.replace(call, tag=call.tag + 1000))
+        ways = [way for way in ways if way.op == call.op != "objects sent"]
         if size > 2:
             ways.append(dataclasses.replace(call, peer=call.peer % (size - 1) + 1))
     return rng.choice(ways) if ways else None

@@ -54,6 +54,7 @@ void Meeting::BreakWith(const RankGroup& group, const Failure& failure) {
 void Meeting::Fail(const RankGroup& group, const Failure& failure) {
   const std::lock_guard lock(mutex_);
   if (!IsBroken()) BreakWith(group, failure);
+  if (world_) world_->Untell(group.own(), this);  // by another that was first
 }
 
 void Meeting::Ended(const RankGroup& group, const CallPtr& call) {
