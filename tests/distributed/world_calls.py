@@ -20,6 +20,8 @@ from world_programs import Call
 import torch_xla_cc.distributed
 
 Array = np.ndarray[Any, Any]
+_STACKED = ("all_gather_into_tensor", "functional all_gather", "functional all_to_all")
+_STACKED += ("functional reduce_scatter",)
 _NUMPY = {"bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
 
@@ -194,9 +196,7 @@ class Member:
 
     def split(self, call: Call, found: list[Any]) -> list[Any]:
         """Results as `expected` has them: stacked ones by rank."""
-        stacked = call.op == "all_gather_into_tensor" or (
-            call.op == "all_to_all_single" and not call.splits
-        )
+        stacked = call.op in _STACKED or (call.op == "all_to_all_single" and not call.splits)
         return list(found[0]) if stacked else found
 
     def _exchange(self, call: Call, event: int, options: Any) -> tuple[list[Any], list[Any]]:
@@ -272,12 +272,13 @@ class Member:
             return [functional.broadcast(x, call.root, g)]
         if call.op == "functional all_gather":
             whole = functional.all_gather_tensor(x[None], 0, g)
-            return list(whole)
+            return [functional.wait_tensor(whole)]  # torch takes no views of it before
         parts = torch.stack([put(x) for x in _stacked(call, event, self.rank, self.size)])
         if call.op == "functional reduce_scatter":
             kind = {"PRODUCT": "product"}.get(call.kind, call.kind.lower())
-            return [functional.reduce_scatter_tensor(parts, kind, 0, g)[0]]
-        return list(functional.all_to_all_single(parts, None, None, g))
+            part = functional.reduce_scatter_tensor(parts, kind, 0, g)
+            return [functional.wait_tensor(part)]
+        return [functional.wait_tensor(functional.all_to_all_single(parts, None, None, g))]
 
     def _messages(self, call: Call, event: int) -> tuple[list[Any], list[Any]]:
         to = self.members[(self.own + call.peer) % self.size]
