@@ -1,5 +1,7 @@
-"""Random programs on worlds that are made and ended, in which at most one rank does something else:
-right values or the documented error on every rank, in time; the process lives, the next world works.
+"""Random programs on worlds that are made and ended, in which at most one rank differs.
+
+Right values or the documented error on every rank, in time; the process lives, and the next world
+works.
 
 What a program is: world_programs.py. A program that fails is printed, and runs again by
 
@@ -25,10 +27,10 @@ import world_runner
 import worlds
 
 # How many programs for each number of ranks.
-THREADS = {2: 40, 3: 60, 4: 40}
-PROCESSES = {2: 24, 3: 24}
+THREADS = {2: 20, 3: 30, 4: 15}
+PROCESSES = {2: 16, 3: 16}
 KILLED = {3: 1}
-LAUNCHES = {2: 24, 4: 24}
+LAUNCHES = {2: 12, 4: 20}
 BATCH = 40  # in one launch, or one request to processes
 A_BATCH_S = 300.0
 MOST_SLOW = 0.2  # programs that the machine was too slow for, of all
@@ -49,9 +51,7 @@ def _ran_last(text: str) -> int | None:
 def run(ranks: Any, seeds: Any, world: int, where: str, killed: bool = False) -> int:
     """Fails if something is wrong; how many programs were too slow to tell."""
     try:
-        by_rank = ranks.run(
-            world_runner.run, seeds, world, where, killed, timeout_s=A_BATCH_S
-        )
+        by_rank = ranks.run(world_runner.run, seeds, world, where, killed, timeout_s=A_BATCH_S)
     except Exception as error:
         seed = _ran_last(str(error))
         if seed is not None:

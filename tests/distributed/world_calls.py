@@ -34,7 +34,7 @@ def operand(call: Call, event: int, rank: int, part: int = 0, shape: Any = None)
 
 
 def rows(call: Call, source: int, to: int) -> int:
-    """How many rows rank `source` of the group sends rank `to` in an all_to_all of several sizes."""
+    """How many rows rank `source` of the group sends rank `to` in an uneven all_to_all."""
     return (call.splits * source + to + call.splits) % 3
 
 
@@ -83,12 +83,10 @@ def expected(call: Call, met: list[tuple[int, int, Call]], own: int) -> list[Any
         if call.op == "coalesced_reduce_scatter":
             results.append(_reduced([operand(c, e, r, own + 1) for r, e, c in met], call.kind))
         return results
-    if op == "all_to_all_single" and not call.splits or call.op == "functional all_to_all":
+    if (op == "all_to_all_single" and not call.splits) or call.op == "functional all_to_all":
         return [operand(c, e, r, own) for r, e, c in met]
     if op in ("all_to_all_single", "all_to_all"):
-        return [
-            operand(c, e, r, own, (rows(c, i, own), 2)) for i, (r, e, c) in enumerate(met)
-        ]
+        return [operand(c, e, r, own, (rows(c, i, own), 2)) for i, (r, e, c) in enumerate(met)]
     if op in ("all_gather_object", "gather_object"):
         texts = [said(c, e, r) for r, e, c in met]
         return texts if op == "all_gather_object" or own == call.root else []
@@ -126,7 +124,7 @@ def differs(got: list[Any], wanted: list[Any]) -> bool:
                 return True
         elif not isinstance(x, np.ndarray) or x.shape != y.shape:
             return True
-        elif not np.allclose(x.astype(np.float64), y.astype(np.float64), rtol=1e-6):
+        elif not np.allclose(np.asarray(x, np.float64), np.asarray(y, np.float64), rtol=1e-6):
             return True
     return False
 
@@ -159,7 +157,10 @@ class Member:
         kind = getattr(dist.ReduceOp, call.kind)
         x = put(operand(call, event, rank))
         outputs: Any = [torch.zeros_like(x) for _ in range(self.size)]
-        parts = lambda: [put(x) for x in _stacked(call, event, rank, self.size)]  # noqa: E731
+
+        def parts() -> list[torch.Tensor]:
+            return [put(x) for x in _stacked(call, event, rank, self.size)]
+
         if op == "all_reduce":
             work, found = dist.all_reduce(x, kind, **options), [x]
         elif op == "reduce":

@@ -95,10 +95,32 @@ class Play:
         self.unsure = False  # from here on
         self.dead: set[int] = set()
         self._run()
+        self._messages_may_hear()
 
     def expected(self, rank: int) -> list[list[Expected]]:
         """By action and call."""
         return self.ranks[rank].found
+
+    def _messages_may_hear(self) -> None:
+        """Not all ranks have a part in one: another may be far ahead when the group breaks."""
+        for rank in self.ranks:
+            for action, calls in zip(rank.actions, rank.found, strict=False):
+                for i, one in enumerate(calls):
+                    if action.calls[i].is_message() and action.groups[i] in self.broken:
+                        met = one.met or self._as_planned(
+                            action.groups[i], action.event, action.calls[i]
+                        )
+                        before = one.met is not None or not self._after_break(rank, action)
+                        calls[i] = Expected(met, ANY) if before else one
+
+    def _after_break(self, rank: _Rank, action: Action) -> bool:
+        """Whether this rank has made a call before that told it."""
+        return any(
+            one.met is None
+            for earlier, calls in zip(rank.actions, rank.found, strict=False)
+            for i, one in enumerate(calls)
+            if earlier.event < action.event and earlier.groups[i] == action.groups[0]
+        )
 
     # How it goes.
 

@@ -198,9 +198,14 @@ def _event(rng: random.Random, groups: tuple[tuple[int, ...], ...], where: str, 
         count = rng.randint(1, 3)
         chosen = tuple(rng.randrange(len(groups)) for _ in range(count))
         calls = tuple(
-            dataclasses.replace(_call(rng, len(groups[g]), where, LAZY, tag), how="at once", splits=0)
+            dataclasses.replace(
+                _call(rng, len(groups[g]), where, LAZY, tag), how="at once", splits=0
+            )
             for g in chosen
         )
+        alone = next((i for i in range(count) if calls[i].op == "functional all_to_all"), None)
+        if alone is not None:  # it has split sizes, and so runs what is pending before
+            return Event((calls[alone],), (chosen[alone],), True, reads)
         return Event(calls, chosen, True, reads)
     group = rng.randrange(len(groups))
     size = len(groups[group])
@@ -249,7 +254,10 @@ def _other(rng: random.Random, call: Call, size: int) -> Call | None:
 
 
 def _fault(
-    rng: random.Random, groups: tuple[tuple[int, ...], ...], events: list[Event], kinds: dict[str, int]
+    rng: random.Random,
+    groups: tuple[tuple[int, ...], ...],
+    events: list[Event],
+    kinds: dict[str, int],
 ) -> tuple[Fault, list[Event]]:
     """A fault at one of the events; behind it nothing is left in the graph."""
     kind = rng.choices(list(kinds), list(kinds.values()))[0]

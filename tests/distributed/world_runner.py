@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -41,9 +41,9 @@ class OwnError(Exception):
 class Side:
     """How ranks tell each other how far they are, beside all that is tested: on threads."""
 
-    _barriers: dict[int, threading.Barrier] = {}
+    _barriers: ClassVar[dict[int, threading.Barrier]] = {}
     _lock = threading.Lock()
-    _noted: set[str] = set()
+    _noted: ClassVar[set[str]] = set()
 
     def __init__(self, world: int) -> None:
         with self._lock:

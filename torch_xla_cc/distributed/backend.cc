@@ -90,13 +90,7 @@ WorkPtr XlaBackend::endCoalescing() {
     call->ends = ends_;
     Issue(call, true, [&] { return carrier().Batch(call, end_tensors_); });
   }
-  try {
-    carrier().Release();
-  } catch (const RanksDisagree&) {
-    carrier().health().Break(std::current_exception());
-    carrier().Forget();
-    throw;
-  }
+  carrier().Release();
   return c10::make_intrusive<CoalescedWork>(std::move(*coalesced_));
 }
 

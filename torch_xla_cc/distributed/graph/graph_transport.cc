@@ -140,7 +140,14 @@ Tensors GraphTransport::IssueApart(const CallPtr& call, const Collective& node,
 
 void GraphTransport::Release() {
   holds_ = false;
-  if (!CallMode::OfThread().in_graph) RunPending(group(), held_.count() > 0 ? held_ : World::kNoLimit);
+  if (CallMode::OfThread().in_graph) return;
+  try {
+    RunPending(group(), held_.count() > 0 ? held_ : World::kNoLimit);
+  } catch (const RanksDisagree&) {
+    health().Break(std::current_exception());
+    Forget();
+    throw;
+  }
 }
 
 WorkPtr GraphTransport::AllReduce(const CallPtr& call, const Tensors& xs,

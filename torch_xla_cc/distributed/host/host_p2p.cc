@@ -115,7 +115,7 @@ HostSend::HostSend(PointToPoint ends, const at::Tensor& x, at::Tensor bytes, uin
 void HostSend::Await(Timeout limit) {
   std::unique_lock lock(await_mutex_, std::defer_lock);
   if (!Unlocked([&] { return lock.try_lock_for(limit); })) ThrowLate(ends_, limit);
-  if (done_) return;  // another thread was first
+  if (done_) return;                             // another thread was first
   if (failed_) std::rethrow_exception(failed_);  // gloo would wait once more
   try {
     InGloo(ends_, [&] {
