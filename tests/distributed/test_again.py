@@ -1,5 +1,6 @@
 """A world that is ended and made again: nothing of the old one is in it."""
 
+import functools
 import threading
 import time
 from datetime import timedelta
@@ -280,3 +281,60 @@ def not_in_the_memory_of_the_host(rank):
 def test_not_in_the_memory_of_the_host():
     for rank, found in enumerate(processes.run(2, not_in_the_memory_of_the_host)):
         assert found == ([[3.0] * 3] * 2, [[0.0], [1.0, 1.0]], [1.0 - rank] * 5)
+
+
+def _outcome(call):
+    began = time.monotonic()
+    try:
+        call()
+    except RuntimeError as error:
+        return type(error).__name__, time.monotonic() - began < 10
+    return "", True
+
+
+def after_a_time_limit(rank):
+    """Only the group whose limit it was has failed, also for who comes later or never."""
+    found = []
+    for comes in (True, False):
+        dist.init_process_group("xla_cc", timeout=timedelta(seconds=20))
+        dist.barrier()
+        pair = dist.new_group([0, 1], timeout=timedelta(seconds=1))
+        if rank == 0:
+            found.append(_outcome(functools.partial(dist.all_reduce, made(2), group=pair)))
+        if rank == 1:
+            time.sleep(2)
+        x = made(2)
+        dist.all_reduce(x)
+        if rank == 1 and comes:
+            found.append(_outcome(functools.partial(dist.all_reduce, made(2), group=pair)))
+        found.append(x.tolist())
+        dist.destroy_process_group()
+    return found
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_after_a_time_limit(where):
+    late = ("CollectiveTimeoutError", True)
+    right = [3.0, 3.0]
+    by_rank = RUN[where](3, after_a_time_limit)
+    assert by_rank == [[late, right, late, right], [late, right, right], [right, right]]
+
+
+def waits_often_for_what_failed(rank):
+    """Also from other threads, at once."""
+    dist.init_process_group("xla_cc", timeout=timedelta(seconds=20))
+    work = dist.isend(made(4), 1) if rank == 0 else dist.irecv(made(5), 0)
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(_outcome(work.wait))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found.append(_outcome(work.wait))
+    dist.destroy_process_group()
+    return found
+
+
+def test_waits_often_for_what_failed():
+    wrong = [("CollectiveMismatchError", True)] * 4
+    assert processes.run(2, waits_often_for_what_failed) == [wrong] * 2

@@ -83,6 +83,27 @@ TEST(World, RanksOfDifferentPrograms) {
   world->End();
 }
 
+// Another thread of the rank, in a receive, may hear of it before the one that waits here wakes.
+TEST(World, ARankHearsWhatAnotherThreadOfItHasHeard) {
+  for (int i = 0; i < 100; ++i) {
+    const auto world = World::Begin(2, milliseconds(20'000));
+    const auto meeting = world->Join({"g", {0, 1}, 2, 0});
+    EXPECT_FALSE(world->Issue(0, {AllReduceOf({}), Line(1)}));
+    std::thread waits([&] {
+      FakeGraph run;
+      EXPECT_FALSE(world->Issue(1, {AllReduceOf({}), Line(2)}));
+      EXPECT_EQ(world->Meet(1, Line(3), "program", run.hand_over).phrases.size(), 1u);
+      EXPECT_EQ(run.runs, 0);
+    });
+    while (!world->HasPending(1)) std::this_thread::yield();
+    if (i % 2 == 0) std::this_thread::sleep_for(milliseconds(2));
+    world->Disagree(0, {1}, Because("it differs"), meeting.get());
+    if (i % 2 == 0) world->Told(1, meeting.get());
+    waits.join();
+    world->End();
+  }
+}
+
 TEST(World, GroupsDoNotWaitForEachOther) {
   const auto world = World::Begin(4, kLong);
   const auto pairs = AllReduceOf({{0, 1}, {2, 3}});
@@ -174,7 +195,8 @@ TEST(World, TheTimeLimit) {
     EXPECT_NE(failure.Text().find(of_rank ? "the time limit of its group" : "of launch"),
               std::string::npos)
         << failure.Text();
-    EXPECT_TRUE(world->Issue(1, {World4(), Line(1)}));  // it is told when it comes
+    // The other is told when it comes: by its group, if that had the limit.
+    EXPECT_EQ(static_cast<bool>(world->Issue(1, {World4(), Line(1)})), !of_rank);
     EXPECT_EQ(run.runs, 0);
     world->End();
   }
