@@ -241,7 +241,7 @@ def _apart(size: int, count: bool) -> list[list[float]]:
         env=dict(os.environ, PJRT_DEVICE="CPU"),
         text=True,
         stdout=subprocess.PIPE,
-        timeout=600,
+        timeout=1800,
         check=True,
     )
     line = next(line for line in done.stdout.splitlines() if line.startswith("ROWS"))
@@ -249,5 +249,6 @@ def _apart(size: int, count: bool) -> list[list[float]]:
 
 
 if __name__ == "__main__":
-    for row in run(tuple(int(word) for word in sys.argv[1:]) or RANKS):
-        print(*row, sep="\t")
+    for number in [int(word) for word in sys.argv[1:]] or RANKS:
+        for row in run((number,)):
+            print(*row, sep="\t", flush=True)
