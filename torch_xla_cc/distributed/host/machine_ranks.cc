@@ -2,13 +2,16 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 namespace xla_cc {
 namespace {
 
 constexpr std::chrono::milliseconds kAnswer{5000};  // how long to wait for what is there
+constexpr int64_t kLooksAfter = 64;  // of more on one machine: those that have told next
 
 std::string FirstLine(const std::string& path) {
   std::ifstream file(path);
@@ -31,12 +34,13 @@ std::vector<std::string> Stat(const std::string& pid) {
 constexpr size_t kState = 0;
 constexpr size_t kStart = 19;  // when the process began
 
-// The machine and its process numbers: those of a container are others.
+// The machine and its process numbers: those of a container are others. Short, for many keys.
 std::string Place() {
   char space[64] = {};
   const ssize_t size = readlink("/proc/self/ns/pid", space, sizeof(space) - 1);
-  return FirstLine("/proc/sys/kernel/random/boot_id") + " " +
-         (size > 0 ? std::string(space, size) : "?");
+  const std::string place = FirstLine("/proc/sys/kernel/random/boot_id") + " " +
+                            (size > 0 ? std::string(space, size) : "?");
+  return std::to_string(std::hash<std::string>()(place));
 }
 
 std::string ThisProcess() {
@@ -65,26 +69,34 @@ std::string KeyAt(const std::string& place, int64_t number) {
 
 MachineRanks::MachineRanks(int rank, const StoreKeys& store) : store_(store), place_(Place()) {
   const Connection connection = store_.Connect();
-  const std::string told = std::to_string(rank) + " " + ThisProcess();
-  connection->set(KeyAt(place_, connection->add(CountAt(place_), 1)), told);
+  number_ = connection->add(CountAt(place_), 1);
+  connection->set(KeyAt(place_, number_), std::to_string(rank) + " " + ThisProcess());
 }
 
 bool MachineRanks::Read() {
   try {
     const Connection store = store_.Connect();
-    const size_t told = store->add(CountAt(place_), 0);
+    const int64_t told = store->add(CountAt(place_), 0);
+    std::map<int64_t, Process> others;
+    std::vector<int64_t> numbers;
     std::vector<std::string> keys;
-    for (size_t number = read_ + 1; number <= told; ++number) {
-      keys.push_back(KeyAt(place_, static_cast<int64_t>(number)));
-    }
-    if (!keys.empty()) {
-      for (const std::vector<uint8_t>& bytes : store.Await(keys, kAnswer)) {
-        const std::string text(bytes.begin(), bytes.end());
-        const size_t space = text.find(' ');
-        processes_[std::stoi(text.substr(0, space))] = text.substr(space + 1);
+    for (int64_t i = 0; i < std::min(told - 1, kLooksAfter); ++i) {
+      const int64_t number = (number_ + i) % told + 1;  // from 1
+      if (const auto known = others_.find(number); known != others_.end()) {
+        others.insert(*known);
+      } else {
+        numbers.push_back(number);
+        keys.push_back(KeyAt(place_, number));
       }
     }
-    read_ = told;
+    const auto values =
+        keys.empty() ? std::vector<std::vector<uint8_t>>{} : store.Await(keys, kAnswer);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const std::string text(values[i].begin(), values[i].end());
+      const size_t space = text.find(' ');
+      others[numbers[i]] = {std::stoi(text.substr(0, space)), text.substr(space + 1)};
+    }
+    others_ = std::move(others);
     return true;
   } catch (const std::exception&) {
     return false;  // the store is gone, or one of them between the two things that it tells
@@ -100,8 +112,8 @@ std::vector<int> MachineRanks::Dead() {
   const std::lock_guard lock(mutex_);
   if (!all_) Read();
   std::vector<int> dead;
-  for (const auto& [rank, process] : processes_) {
-    if (HasDied(process)) dead.push_back(rank);
+  for (const auto& [number, other] : others_) {
+    if (HasDied(other.text)) dead.push_back(other.rank);
   }
   return dead;
 }

@@ -1,5 +1,5 @@
 // Which ranks of a group run on this machine, and which of those have died. Others cannot be seen
-// from here.
+// from here. Of very many on one machine each looks after some.
 #pragma once
 
 #include <map>
@@ -22,15 +22,19 @@ class MachineRanks {
   std::vector<int> Dead();
 
  private:
-  // Those that have told since the last time; whether it could.
+  // Those that it looks after, as far as they have told; whether it could.
   bool Read();
 
   const StoreKeys store_;
   const std::string place_;
   std::mutex mutex_;
-  size_t read_ = 0;
+  int64_t number_ = 0;  // of this one at the place
   bool all_ = false;
-  std::map<int, std::string> processes_;  // by rank
+  struct Process {
+    int rank;
+    std::string text;
+  };
+  std::map<int64_t, Process> others_;  // by their numbers
 };
 
 }  // namespace xla_cc
