@@ -69,9 +69,12 @@ Value OfTheWorld(const AllGather& op, Emitter& e, const Value& x) {
   // One block of zeros behind those of the world, for absent members.
   Value world = LowerOne(AllGather{op.dim, {}}, e, x);
   world = AsPlain(c, world, [&](const Value& plain) { return c.Pad(plain, op.dim, size); });
-  Rows rows(e.world_size(), std::vector<int64_t>(members, e.world_size()));
+  const Row absent(members, e.world_size());
+  RankRows rows(e.world_size(), absent);
   for (const auto& group : op.groups.Expanded(e.world_size())) {
-    for (int64_t rank : group) std::copy(group.begin(), group.end(), rows[rank].begin());
+    Row row = absent;
+    std::copy(group.begin(), group.end(), row.begin());
+    rows.Give(group, std::move(row));
   }
   return TakeBlocks(c, world, op.dim, size, rows);
 }

@@ -94,6 +94,27 @@ Said Decode(const std::string& text) {
   return said;
 }
 
+// The length of each goes before it.
+std::string EncodeAll(const std::vector<Said>& calls) {
+  std::string all;
+  for (const Said& said : calls) {
+    const std::string text = Encode(said);
+    all += std::to_string(text.size()) + "\n" + text;
+  }
+  return all;
+}
+
+std::vector<Said> DecodeAll(const std::string& text) {
+  std::vector<Said> calls;
+  for (size_t at = 0; at < text.size();) {
+    const size_t begin = text.find('\n', at) + 1;
+    const size_t size = std::stoull(text.substr(at, begin - at));
+    calls.push_back(Decode(text.substr(begin, size)));
+    at = begin + size;
+  }
+  return calls;
+}
+
 std::string Mismatch(const RankGroup& group, const std::vector<Said>& calls, bool sites) {
   const auto differs = [&](const Said& said) {
     return said.what != calls[0].what || (sites && said.site != calls[0].site);
