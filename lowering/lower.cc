@@ -109,7 +109,7 @@ Status Build(const T& node, const Call& call, const CallSite& site, std::optiona
   lowered->bytes = built.module.Serialize(MetadataOf(node, site, *lowered));
   lowered->text = built.module.text();
   lowered->opcodes = emitter.opcodes();
-  lowered->meetings = emitter.meetings();
+  lowered->encounters = emitter.encounters();
   lowered->cost = lowered->native_cost = emitter.cost();
   if (lowered->rule == Rule::kFallback) {
     lowered->native_cost = Built<T>(node, call, *lowered, Rule::kNative).emitter.cost();
@@ -123,7 +123,7 @@ Result<std::vector<Shape>> ResultShapes(const Collective& collective,
                                         const std::vector<Shape>& operands, const Target& target) {
   return Visit(collective, [&](auto node) -> Result<std::vector<Shape>> {
     const Call call{target, operands};
-    XLA_CC_RETURN_IF_ERROR(RequireCountable(node.kName, call, 1));
+    XLA_CC_RETURN_IF_ERROR(RequireCountable(node.kName, call, target.world_size));
     XLA_CC_RETURN_IF_ERROR(node.Verify(call));
     return node.Results(call);
   });
@@ -133,7 +133,7 @@ Result<Lowered> Lower(const Collective& collective, const std::vector<Shape>& op
                       const Target& target, const CallSite& site, std::optional<Rule> forced) {
   return Visit(collective, [&](auto node) -> Result<Lowered> {
     const Call call{target, operands};
-    XLA_CC_RETURN_IF_ERROR(RequireCountable(node.kName, call, 1));
+    XLA_CC_RETURN_IF_ERROR(RequireCountable(node.kName, call, target.world_size));
     XLA_CC_RETURN_IF_ERROR(node.Verify(call));
     Lowered lowered;
     lowered.collective = node;

@@ -20,7 +20,7 @@ struct Lowered {
   Collective collective;             // with its attributes in canonical form
   std::string name;                  // all_gather(dim=0, groups=world)
   std::string identity;              // what ranks of a group must agree on: name, operands
-  std::string meetings;              // and what it became, which groups of others may change
+  Encounters encounters;             // and what it became, which groups of others may change
   std::string fingerprint;           // of the bytes; empty with them
   std::string bytes;                 // HloModuleProto; empty if no operand has elements
   std::string text;                  // the same for people

@@ -19,7 +19,12 @@ constexpr int64_t kBadTopology = -1;
 bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
-// "2x4" or "4x4x8" as numbers; some are 0 if it is no such thing.
+// Whether it may be a topology: "2x4", "4x4x8", "16"; and not the "v5x8" of eight devices.
+bool IsTopology(const std::string& text) {
+  return text.find_first_not_of("0123456789x") == std::string::npos;
+}
+
+// A topology as numbers; some are 0 if it is none after all.
 std::vector<int64_t> DimsOf(const std::string& text) {
   std::vector<int64_t> dims;
   for (size_t at = 0; at <= text.size();) {
@@ -55,7 +60,7 @@ int64_t DevicesOfName(const std::string& name) {
   const size_t colon = name.rfind(':');
   if (colon == std::string::npos || colon + 1 == name.size()) return kNoTopology;
   const std::string last = name.substr(colon + 1);
-  if (last.find_first_not_of("0123456789x") == std::string::npos) return DevicesOfTopology(last);
+  if (IsTopology(last)) return DevicesOfTopology(last);
   if (!IsLetter(last[0])) return kBadTopology;
   const size_t x = CountAt(last);
   return x == std::string::npos ? kNoTopology : DevicesOfTopology(last.substr(x + 1));
@@ -122,8 +127,9 @@ Result<Target> ParseTarget(const std::string& full_name, int64_t world_size) {
                    "the number of devices of '" + name + "', " + std::to_string(told),
                    "Leave world_size out, or name another topology"});
   }
-  if (target.kind == DeviceKind::kTpu && told != kNoTopology) {
-    const std::vector<int64_t> dims = DimsOf(name.substr(name.rfind(':') + 1));
+  const std::string last = name.substr(name.rfind(':') + 1);
+  if (target.kind == DeviceKind::kTpu && told != kNoTopology && IsTopology(last)) {
+    const std::vector<int64_t> dims = DimsOf(last);
     if (dims.size() > 1) target.topology = TopologyOf(target.device, dims);
   }
   return target;

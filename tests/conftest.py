@@ -20,7 +20,7 @@ _LONG = (
     *("test_advice.py", "test_megatron.py", "test_torch_suite.py", "test_capabilities.py"),
     *("test_uneven.py", "test_values.py", "test_spmd.py", "test_dtensor.py", "test_deepspeed.py"),
     *("test_compile_functions.py", "test_left_behind.py", "test_launch.py", "test_fsdp2.py"),
-    "test_fsdp1.py",
+    *("test_fsdp1.py", "test_random_worlds.py"),
     *("test_late_ranks.py", "test_random_programs.py", "test_from_nccl.py", "test_faults.py"),
 )
 
@@ -31,15 +31,16 @@ _QUICK = {
 }
 _QUICK_WORLD = 2
 _HUNT = {
-    *("test_fallbacks", "test_hlo_fuzz", "test_properties", "test_random_programs", "test_soak"),
-    *("test_random_layers", "test_torch_suite", "test_uneven"),
+    *("test_fallbacks", "test_hlo_fuzz", "test_properties", "test_random_layers"),
+    *("test_random_programs", "test_random_worlds", "test_soak", "test_torch_suite"),
+    "test_uneven",
 }
 _CONCURRENT = {
     *("test_batches", "test_buffers", "test_calls", "test_channels", "test_compiled"),
     "test_ctrl_c",
     *("test_disagree", "test_events", "test_faults", "test_graphs", "test_groups"),
     *("test_late_ranks", "test_launch", "test_left_behind", "test_ordering", "test_process_end"),
-    *("test_soak", "test_worlds"),
+    *("test_random_worlds", "test_soak", "test_worlds"),
 }
 
 

@@ -26,7 +26,8 @@ namespace xla_cc {
   FUNCTION(run_graph)               /* _threads.read_hooks */     \
   FUNCTION(drop_pending)            /* _threads.read_hooks */     \
   FUNCTION(bridge_state)            /* _threads.compile_bridge */ \
-  FUNCTION(refuse_capture)          /* _threads.compile_bridge */
+  FUNCTION(refuse_capture)          /* _threads.compile_bridge */ \
+  FUNCTION(forget_coalesced)        /* _runtime.coalescing */
 
 struct PythonSide {
 #define FUNCTION(name) py::object name;

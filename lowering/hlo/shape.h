@@ -17,7 +17,7 @@ struct Shape {
 
   int64_t rank() const { return static_cast<int64_t>(dims.size()); }
   int64_t Elements() const;
-  int64_t Bytes() const { return Elements() * Bits(type) / 8; }
+  int64_t Bytes() const { return Elements() * (Bits(type) / 8); }
   std::string ToString() const;  // f32[4,8]
   WireMessage ToProto() const;
   bool operator==(const Shape& other) const { return type == other.type && dims == other.dims; }

@@ -1,6 +1,8 @@
 #include "lowering/model/sizes.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "lowering/errors.h"
 #include "lowering/hash.h"
@@ -116,52 +118,69 @@ Status RequireRows(const std::string& op, const Call& call, int64_t rows, const 
   return Status::Ok();
 }
 
-SizeMatrix InGroups(const Sizes& sizes, const Groups& groups, int64_t world_size) {
-  SizeMatrix rows(world_size, Sizes(groups.Size(world_size), 0));
+RankRows InGroups(const Sizes& sizes, const Groups& groups, int64_t world_size) {
+  const Row nothing(groups.Size(world_size), 0);
+  RankRows rows(world_size, nothing);
+  for (const auto& group : groups.Expanded(world_size)) {
+    Row row = nothing;
+    for (size_t i = 0; i < group.size(); ++i) row[i] = sizes[group[i]];
+    rows.Give(group, std::move(row));
+  }
+  return rows;
+}
+
+namespace {
+
+// `size(rank, other)` for the members of each rank's group.
+template <class Size>
+RankRows BetweenMembers(const Groups& groups, int64_t world_size, const Size& size) {
+  const Row nothing(groups.Size(world_size), 0);
+  RankRows rows(world_size, nothing);
   for (const auto& group : groups.Expanded(world_size)) {
     for (int64_t rank : group) {
-      for (size_t i = 0; i < group.size(); ++i) rows[rank][i] = sizes[group[i]];
+      Row row = nothing;
+      for (size_t i = 0; i < group.size(); ++i) row[i] = size(rank, group[i]);
+      rows.Give(rank, std::move(row));
     }
   }
   return rows;
 }
 
-SizeMatrix SentInGroups(const SizeMatrix& sizes, const Groups& groups, int64_t world_size) {
-  SizeMatrix rows(world_size, Sizes(groups.Size(world_size), 0));
-  for (const auto& group : groups.Expanded(world_size)) {
-    for (int64_t rank : group) {
-      for (size_t i = 0; i < group.size(); ++i) rows[rank][i] = sizes[rank][group[i]];
-    }
-  }
-  return rows;
+}  // namespace
+
+RankRows SentInGroups(const SizeMatrix& sizes, const Groups& groups, int64_t world_size) {
+  return BetweenMembers(groups, world_size,
+                        [&](int64_t rank, int64_t to) { return sizes[rank][to]; });
 }
 
-SizeMatrix ReceivedInGroups(const SizeMatrix& sizes, const Groups& groups, int64_t world_size) {
-  SizeMatrix turned(world_size, Sizes(world_size));
-  for (int64_t i = 0; i < world_size; ++i) {
-    for (int64_t j = 0; j < world_size; ++j) turned[j][i] = sizes[i][j];
-  }
-  return SentInGroups(turned, groups, world_size);
+RankRows ReceivedInGroups(const SizeMatrix& sizes, const Groups& groups, int64_t world_size) {
+  return BetweenMembers(groups, world_size,
+                        [&](int64_t rank, int64_t from) { return sizes[from][rank]; });
 }
 
-SizeMatrix Starts(const SizeMatrix& sizes) {
-  SizeMatrix starts = sizes;
-  for (Sizes& row : starts) {
+RankRows Starts(const RankRows& sizes) {
+  return sizes.Changed([](Row row) {
     int64_t sum = 0;
-    for (int64_t& size : row) {
-      const int64_t start = sum;
-      sum += size;
-      size = start;
-    }
+    for (int64_t& size : row) sum += std::exchange(size, sum);
+    return row;
+  });
+}
+
+Sizes Sums(const RankRows& sizes) {
+  Sizes of_rows;
+  for (size_t i = 0; i < sizes.different(); ++i) {
+    const Row& row = sizes.Different(i);
+    of_rows.push_back(std::accumulate(row.begin(), row.end(), int64_t{0}));
   }
-  return starts;
+  Sizes sums;
+  for (int64_t number : sizes.Numbers()) sums.push_back(of_rows[number]);
+  return sums;
 }
 
 Sizes Sums(const SizeMatrix& sizes) {
   Sizes sums;
   for (const Sizes& row : sizes) {
-    sums.push_back(0);
-    for (int64_t size : row) sums.back() += size;
+    sums.push_back(std::accumulate(row.begin(), row.end(), int64_t{0}));
   }
   return sums;
 }

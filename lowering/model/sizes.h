@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lowering/model/groups.h"
+#include "lowering/model/rank_rows.h"
 #include "lowering/model/verify.h"
 
 namespace xla_cc {
@@ -27,13 +28,14 @@ Status ResolveSizes(const std::string& op, int64_t world_size, const SizeMatrix&
 Status RequireRows(const std::string& op, const Call& call, int64_t rows, const std::string& what);
 
 // By rank and position: the sizes of the members of the rank's group, 0 for absent ones.
-SizeMatrix InGroups(const Sizes& sizes, const Groups& groups, int64_t world_size);
+RankRows InGroups(const Sizes& sizes, const Groups& groups, int64_t world_size);
 // What each rank sends to the members of its group, and what it receives from them.
-SizeMatrix SentInGroups(const SizeMatrix& sizes, const Groups& groups, int64_t world_size);
-SizeMatrix ReceivedInGroups(const SizeMatrix& sizes, const Groups& groups, int64_t world_size);
+RankRows SentInGroups(const SizeMatrix& sizes, const Groups& groups, int64_t world_size);
+RankRows ReceivedInGroups(const SizeMatrix& sizes, const Groups& groups, int64_t world_size);
 
-// Of each row of a matrix: where each size begins when they lie one behind the other; their sum.
-SizeMatrix Starts(const SizeMatrix& sizes);
+// Of each row: where each size begins when they lie one behind the other; their sum, by rank.
+RankRows Starts(const RankRows& sizes);
+Sizes Sums(const RankRows& sizes);
 Sizes Sums(const SizeMatrix& sizes);
 int64_t Largest(const Sizes& sizes);
 int64_t Largest(const SizeMatrix& sizes);

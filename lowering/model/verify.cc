@@ -1,5 +1,7 @@
 #include "lowering/model/verify.h"
 
+#include <algorithm>
+
 #include "lowering/errors.h"
 
 namespace xla_cc {
@@ -62,13 +64,22 @@ Status ResolveCount(const std::string& op, const std::string& argument, int64_t 
 }
 
 Status RequireCountable(const std::string& op, const Call& call, int64_t times) {
-  constexpr double kLargest = 9.0e18 / 16;
+  constexpr double kMostBytes = int64_t{1} << 56;
+  double bytes = 0;
   for (const hlo::Shape& shape : call.operands) {
-    double elements = static_cast<double>(times);
-    for (int64_t dim : shape.dims) elements *= static_cast<double>(dim);
-    if (elements < kLargest) continue;
+    double size = static_cast<double>(times) * hlo::Bits(shape.type) / 8;
+    bool negative = false;
+    for (int64_t dim : shape.dims) {
+      negative = negative || dim < 0;
+      // Without elements too, the other sizes are multiplied.
+      size *= static_cast<double>(std::max<int64_t>(dim, 1));
+    }
+    bytes += size;
+    if (!negative && bytes < kMostBytes) continue;
     return Refuse({"O4", op, "operands", shape.ToString(),
-                   "smaller than 2^59 elements when gathered", "Gather it in parts"});
+                   "of sizes of 0 or more, and all together of fewer than 2^56 bytes on " +
+                       std::to_string(times) + " ranks",
+                   "Pass fewer elements at a time"});
   }
   return Status::Ok();
 }

@@ -35,7 +35,8 @@ Status RequireDivisible(const std::string& op, const std::string& argument, cons
 Status ResolveCount(const std::string& op, const std::string& argument, int64_t group_size,
                     std::optional<int64_t>* count);
 
-// (O4) what is gathered still has a size that XLA can count.
+// (O4) what so many ranks have together can be counted in bytes, also by way of a fallback: several
+// times over.
 Status RequireCountable(const std::string& op, const Call& call, int64_t times);
 
 // The operand as an instruction with an axis takes it: a scalar becomes one element.

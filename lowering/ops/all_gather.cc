@@ -21,8 +21,7 @@ using hlo::Values;
 Status AllGather::Verify(const Call& call) {
   XLA_CC_RETURN_IF_ERROR(RequireOperands(kName, call));
   XLA_CC_RETURN_IF_ERROR(groups.Resolve(kName, call.world_size()));
-  XLA_CC_RETURN_IF_ERROR(ResolveAxis(kName, "dim", call, /*scalars_as_vectors=*/true, &dim));
-  return RequireCountable(kName, call, groups.Size(call.world_size()));
+  return ResolveAxis(kName, "dim", call, /*scalars_as_vectors=*/true, &dim);
 }
 
 std::vector<Shape> AllGather::Results(const Call& call) const {
@@ -70,9 +69,12 @@ Value OfTheWorld(const AllGather& op, Emitter& e, const Value& x) {
   // One block of zeros behind those of the world, for absent members.
   Value world = LowerOne(AllGather{op.dim, {}}, e, x);
   world = AsPlain(c, world, [&](const Value& plain) { return c.Pad(plain, op.dim, size); });
-  Rows rows(e.world_size(), std::vector<int64_t>(members, e.world_size()));
+  const Row absent(members, e.world_size());
+  RankRows rows(e.world_size(), absent);
   for (const auto& group : op.groups.Expanded(e.world_size())) {
-    for (int64_t rank : group) std::copy(group.begin(), group.end(), rows[rank].begin());
+    Row row = absent;
+    std::copy(group.begin(), group.end(), row.begin());
+    rows.Give(group, std::move(row));
   }
   return TakeBlocks(c, world, op.dim, size, rows);
 }

@@ -34,8 +34,8 @@ std::vector<Shape> UnevenAllGather::Results(const Call& call) const {
 namespace {
 
 // What each member gave, without what fills it up; `starts` says where each begins.
-Value Compact(const UnevenAllGather& op, Emitter& e, const Value& x, const Rows& starts) {
-  const Rows given = InGroups(op.sizes, op.groups, e.world_size());
+Value Compact(const UnevenAllGather& op, Emitter& e, const Value& x, const RankRows& starts) {
+  const RankRows given = InGroups(op.sizes, op.groups, e.world_size());
   return PackRows(e.c(), x, starts, given, Largest(Sums(given)));
 }
 
@@ -52,8 +52,8 @@ Value ByPadding(const UnevenAllGather& op, Emitter& e, const Value& x) {
 // uneven_all_gather = sum of every rank's rows, with zero bits around them at their place.
 Value BySum(const UnevenAllGather& op, Emitter& e, const Value& x) {
   const int64_t world_size = e.world_size();
-  const Rows given = InGroups(op.sizes, op.groups, world_size);
-  const Rows starts = Starts(given);
+  const RankRows given = InGroups(op.sizes, op.groups, world_size);
+  const RankRows starts = Starts(given);
   Sizes own_starts = op.groups.Positions(world_size);
   for (int64_t rank = 0; rank < world_size; ++rank) {
     own_starts[rank] = starts[rank][own_starts[rank]];
@@ -83,7 +83,7 @@ Value ByBroadcasts(const UnevenAllGather& op, Emitter& e, const Value& x) {
     parts.push_back(LowerOne(from, e, c.Slice(x, 0, 0, most[i])));
     rows += most[i];
   }
-  return Compact(op, e, JoinRows(c, parts), Rows(e.world_size(), starts));
+  return Compact(op, e, JoinRows(c, parts), RankRows(e.world_size(), starts));
 }
 
 // An instruction of its own; else it is a sum for each member, and one sum is better. Every group

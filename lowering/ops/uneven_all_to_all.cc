@@ -36,13 +36,13 @@ namespace {
 
 // By rank and position of its group.
 struct Sent {
-  Rows sent;
-  Rows received;
+  RankRows sent;
+  RankRows received;
   int64_t rows;  // of a result
 };
 
 Sent Counted(const UnevenAllToAll& op, Emitter& e) {
-  const Rows received = ReceivedInGroups(op.sizes, op.groups, e.world_size());
+  const RankRows received = ReceivedInGroups(op.sizes, op.groups, e.world_size());
   return {SentInGroups(op.sizes, op.groups, e.world_size()), received, Largest(Sums(received))};
 }
 
@@ -52,7 +52,7 @@ Value ByPadding(const UnevenAllToAll& op, Emitter& e, const Value& x) {
   const int64_t largest = Largest(op.sizes);
   const Value blocks = TakeEvenBlocks(e.c(), x, Starts(rows.sent), largest);
   const Value exchanged = LowerOne(AllToAll{0, 0, {}, op.groups}, e, blocks);
-  const Rows starts = EvenStarts(e.world_size(), op.groups.Size(e.world_size()), largest);
+  const RankRows starts = EvenStarts(e.world_size(), op.groups.Size(e.world_size()), largest);
   return PackRows(e.c(), exchanged, starts, rows.received, rows.rows);
 }
 
@@ -62,14 +62,15 @@ Value ByGather(const UnevenAllToAll& op, Emitter& e, const Value& x) {
   const Sent rows = Counted(op, e);
   const Sizes sums = Sums(op.sizes);
   const Value gathered = LowerOne(UnevenAllGather{sums, op.groups}, e, x);
-  Rows starts = Starts(InGroups(sums, op.groups, world_size));
-  const Rows inside = Starts(rows.sent);
+  const RankRows of_members = Starts(InGroups(sums, op.groups, world_size));
+  const RankRows inside = Starts(rows.sent);
+  RankRows starts(world_size, Row(of_members.length(), 0));
   const std::vector<int64_t> positions = op.groups.Positions(world_size);
   for (const auto& group : op.groups.Expanded(world_size)) {
     for (int64_t rank : group) {
-      for (size_t i = 0; i < group.size(); ++i) {
-        starts[rank][i] += inside[group[i]][positions[rank]];
-      }
+      Row row = of_members[rank];
+      for (size_t i = 0; i < group.size(); ++i) row[i] += inside[group[i]][positions[rank]];
+      starts.Give(rank, std::move(row));
     }
   }
   return PackRows(e.c(), gathered, starts, rows.received, rows.rows);
@@ -81,18 +82,18 @@ Value ByRounds(const UnevenAllToAll& op, Emitter& e, const Value& x) {
   Computation& c = e.c();
   const int64_t world_size = e.world_size();
   const Sent rows = Counted(op, e);
-  const Rows starts_of_sent = Starts(rows.sent);
+  const RankRows starts_of_sent = Starts(rows.sent);
   const std::vector<int64_t> positions = op.groups.Positions(world_size);
   // What came, round by round, and where that of each member lies in it. The own rows come first.
   Values parts;
-  Rows starts(world_size, std::vector<int64_t>(op.groups.Size(world_size), 0));
+  std::vector<Row> starts(world_size, Row(op.groups.Size(world_size), 0));
   int64_t end = 0;
   const auto take = [&](const std::vector<int64_t>& partners, const Pairs* pairs) {
     int64_t most = 0;
-    Rows start;
+    RankRows start(world_size, {0});
     for (int64_t rank = 0; rank < world_size; ++rank) {
       const int64_t partner = partners[rank];
-      start.push_back({starts_of_sent[rank][partner]});
+      start.Give(rank, {starts_of_sent[rank][partner]});
       if (pairs == nullptr || partner != positions[rank]) {
         most = std::max(most, rows.sent[rank][partner]);
         starts[rank][partner] = end;
@@ -106,7 +107,9 @@ Value ByRounds(const UnevenAllToAll& op, Emitter& e, const Value& x) {
   take(positions, nullptr);
   for (const PairingRound& round : PairingRounds(op.groups, world_size))
     take(round.partners, &round.pairs);
-  return PackRows(c, JoinRows(c, parts), starts, rows.received, rows.rows);
+  RankRows by_rank(world_size, starts[0]);
+  for (int64_t rank = 0; rank < world_size; ++rank) by_rank.Give(rank, std::move(starts[rank]));
+  return PackRows(c, JoinRows(c, parts), by_rank, rows.received, rows.rows);
 }
 
 // The exchange as one instruction of groups that may be larger than the op's: there rows are sent
@@ -115,27 +118,30 @@ Value Ragged(const UnevenAllToAll& op, Emitter& e, const Value& x, const Groups&
   Computation& c = e.c();
   const int64_t world_size = e.world_size();
   const Sent rows = Counted(op, e);
-  const Rows sent_from = Starts(rows.sent);
-  const Rows received_at = Starts(rows.received);
+  const RankRows sent_from = Starts(rows.sent);
+  const RankRows received_at = Starts(rows.received);
   const std::vector<int64_t> positions = op.groups.Positions(world_size);
   const std::vector<int64_t> places = over.Positions(world_size);
-  const Rows nothing(world_size, std::vector<int64_t>(over.Size(world_size), 0));
-  Rows from = nothing;
-  Rows sent = nothing;
-  Rows to = nothing;
-  Rows received = nothing;
+  const Row nothing(over.Size(world_size), 0);
+  RankRows from(world_size, nothing);
+  RankRows sent = from;
+  RankRows to = from;
+  RankRows received = from;
+  const Sizes all_received = Sums(rows.received);
   int64_t from_others = 0;
   for (const auto& group : op.groups.Expanded(world_size)) {
     for (int64_t rank : group) {
-      for (size_t i = 0; i < group.size(); ++i) {
-        const int64_t place = places[group[i]];
-        from[rank][place] = sent_from[rank][i];
-        sent[rank][place] = rows.sent[rank][i];
-        to[rank][place] = received_at[group[i]][positions[rank]];
-        received[rank][place] = rows.received[rank][i];
-      }
+      const auto in_place = [&](const auto& number) {
+        Row row = nothing;
+        for (size_t i = 0; i < group.size(); ++i) row[places[group[i]]] = number(i);
+        return row;
+      };
+      from.Give(rank, in_place([&](size_t i) { return sent_from[rank][i]; }));
+      sent.Give(rank, in_place([&](size_t i) { return rows.sent[rank][i]; }));
+      to.Give(rank, in_place([&](size_t i) { return received_at[group[i]][positions[rank]]; }));
+      received.Give(rank, in_place([&](size_t i) { return rows.received[rank][i]; }));
       const int64_t own = rows.received[rank][positions[rank]];
-      from_others = std::max(from_others, Sums({rows.received[rank]})[0] - own);
+      from_others = std::max(from_others, all_received[rank] - own);
     }
   }
   const Value zeros = c.Zeros(WithRows(x.shape, rows.rows));

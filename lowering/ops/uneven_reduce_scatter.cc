@@ -36,7 +36,7 @@ namespace {
 
 // A block for each member, of as many rows as the largest has.
 Value EvenBlocks(const UnevenReduceScatter& op, Emitter& e, const Value& x) {
-  const Rows taken = InGroups(op.sizes, op.groups, e.world_size());
+  const RankRows taken = InGroups(op.sizes, op.groups, e.world_size());
   return TakeEvenBlocks(e.c(), x, Starts(taken), Largest(op.sizes));
 }
 
@@ -48,13 +48,13 @@ Value ByPadding(const UnevenReduceScatter& op, Emitter& e, const Value& x) {
 
 // uneven_reduce_scatter = all_reduce ; this rank's rows.
 Value ByAllReduce(const UnevenReduceScatter& op, Emitter& e, const Value& x) {
-  const Rows starts = Starts(InGroups(op.sizes, op.groups, e.world_size()));
+  const RankRows starts = Starts(InGroups(op.sizes, op.groups, e.world_size()));
   const std::vector<int64_t> positions = op.groups.Positions(e.world_size());
-  Rows own_start;
-  Rows own_size;
-  for (size_t rank = 0; rank < positions.size(); ++rank) {
-    own_start.push_back({starts[rank][positions[rank]]});
-    own_size.push_back({op.sizes[rank]});
+  RankRows own_start(e.world_size(), {0});
+  RankRows own_size(e.world_size(), {0});
+  for (int64_t rank = 0; rank < e.world_size(); ++rank) {
+    own_start.Give(rank, {starts[rank][positions[rank]]});
+    own_size.Give(rank, {op.sizes[rank]});
   }
   const Value reduced = LowerOne(AllReduce{op.reduction, op.groups}, e, x);
   return PackRows(e.c(), reduced, own_start, own_size, Largest(op.sizes));

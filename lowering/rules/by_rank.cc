@@ -1,6 +1,7 @@
 #include "lowering/rules/by_rank.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lowering/rules/bits.h"
 
@@ -17,12 +18,25 @@ Value ByRank(Computation& c, const std::vector<int64_t>& table) {
   return c.Reshape(c.DynamicSlice(c.Table(table), {rank}, {1}), {});
 }
 
-Value RowByRank(Computation& c, const Rows& rows) {
-  const int64_t length = static_cast<int64_t>(rows[0].size());
+namespace {
+
+constexpr int64_t kWorthALookUp = 1024;  // numbers less in a module's tables
+
+}  // namespace
+
+Value RowByRank(Computation& c, const RankRows& rows) {
+  const int64_t length = static_cast<int64_t>(rows.length());
+  const int64_t different = static_cast<int64_t>(rows.different());
+  // A row for each rank, or those that differ and each rank's number among them: another look-up.
+  const int64_t spared = (rows.world_size() - different) * length - rows.world_size();
+  const bool shares = spared >= kWorthALookUp;
   std::vector<int64_t> flat;
-  for (const auto& row : rows) flat.insert(flat.end(), row.begin(), row.end());
-  const Value rank = c.Convert(c.Rank(), ElementType::kS32);
-  const Value start = c.Binary("multiply", rank, c.Scalar(ElementType::kS32, length));
+  for (int64_t i = 0; i < (shares ? different : rows.world_size()); ++i) {
+    const Row& row = shares ? rows.Different(i) : rows[i];
+    flat.insert(flat.end(), row.begin(), row.end());
+  }
+  const Value number = shares ? ByRank(c, rows.Numbers()) : c.Convert(c.Rank(), ElementType::kS32);
+  const Value start = c.Binary("multiply", number, c.Scalar(ElementType::kS32, length));
   return c.DynamicSlice(c.Table(flat), {start}, {length});
 }
 
@@ -79,30 +93,26 @@ Value WithBlockByRank(Computation& c, const Value& x, const Value& block, int64_
   });
 }
 
-Value ReorderBlocks(Computation& c, const Value& x, int64_t dim, const Rows& rows) {
-  return TakeBlocks(c, x, dim, x.shape.dims[dim] / static_cast<int64_t>(rows[0].size()), rows);
+Value ReorderBlocks(Computation& c, const Value& x, int64_t dim, const RankRows& rows) {
+  return TakeBlocks(c, x, dim, x.shape.dims[dim] / static_cast<int64_t>(rows.length()), rows);
 }
 
 namespace {
 
-Value TakePlainBlocks(Computation& c, const Value& x, int64_t dim, int64_t size, const Rows& rows) {
-  const bool same =
-      std::all_of(rows.begin(), rows.end(), [&](const auto& row) { return row == rows[0]; });
+Value TakePlainBlocks(Computation& c, const Value& x, int64_t dim, int64_t size,
+                      const RankRows& rows) {
   Values parts;
-  if (same) {
+  if (rows.AllSame()) {
     for (int64_t block : rows[0]) {
       parts.push_back(c.Slice(x, dim, block * size, (block + 1) * size));
     }
     return c.Concatenate(parts, dim);
   }
-  Rows offsets = rows;
-  for (auto& row : offsets) {
-    for (int64_t& block : row) block *= size;
-  }
-  const Value row = RowByRank(c, offsets);
+  const Value row =
+      RowByRank(c, rows.Changed([&](const Row& blocks) { return OffsetsOf(blocks, size); }));
   std::vector<int64_t> sizes = x.shape.dims;
   sizes[dim] = size;
-  for (int64_t i = 0; i < static_cast<int64_t>(rows[0].size()); ++i) {
+  for (int64_t i = 0; i < static_cast<int64_t>(rows.length()); ++i) {
     const Value start = c.Reshape(c.Slice(row, 0, i, i + 1), {});
     parts.push_back(c.DynamicSlice(x, StartAt(c, x.shape, dim, start), sizes));
   }
@@ -111,33 +121,31 @@ Value TakePlainBlocks(Computation& c, const Value& x, int64_t dim, int64_t size,
 
 }  // namespace
 
-Value TakeBlocks(Computation& c, const Value& x, int64_t dim, int64_t size, const Rows& rows) {
+Value TakeBlocks(Computation& c, const Value& x, int64_t dim, int64_t size, const RankRows& rows) {
   return AsPlain(c, x,
                  [&](const Value& plain) { return TakePlainBlocks(c, plain, dim, size, rows); });
 }
 
-Rows ToRankOrder(const Groups& groups, int64_t world_size) {
+RankRows ToRankOrder(const Groups& groups, int64_t world_size) {
   // Of a group [7, 3, 5], position 1 comes first: [1, 2, 0].
-  std::vector<int64_t> straight(groups.Size(world_size));
+  Row straight(groups.Size(world_size));
   for (size_t i = 0; i < straight.size(); ++i) straight[i] = static_cast<int64_t>(i);
-  Rows rows(world_size, straight);
+  RankRows rows(world_size, straight);
   for (const auto& group : groups.Expanded(world_size)) {
-    std::vector<int64_t> order = straight;
+    Row order = straight;
     std::sort(order.begin(), order.begin() + group.size(),
               [&](int64_t a, int64_t b) { return group[a] < group[b]; });
-    for (int64_t rank : group) rows[rank] = order;
+    rows.Give(group, std::move(order));
   }
   return rows;
 }
 
-Rows ToGroupOrder(const Groups& groups, int64_t world_size) {
-  Rows rows = ToRankOrder(groups, world_size);
-  for (auto& row : rows) {
-    std::vector<int64_t> inverse(row.size());
+RankRows ToGroupOrder(const Groups& groups, int64_t world_size) {
+  return ToRankOrder(groups, world_size).Changed([](const Row& row) {
+    Row inverse(row.size());
     for (size_t i = 0; i < row.size(); ++i) inverse[row[i]] = static_cast<int64_t>(i);
-    row = inverse;
-  }
-  return rows;
+    return inverse;
+  });
 }
 
 }  // namespace xla_cc

@@ -6,15 +6,15 @@
 
 #include "lowering/hlo/builder.h"
 #include "lowering/model/groups.h"
+#include "lowering/model/rank_rows.h"
 
 namespace xla_cc {
 
 // A scalar that is looked up by this rank's number in a table with one entry a rank.
 hlo::Value ByRank(hlo::Computation& c, const std::vector<int64_t>& table);
 
-// One row of numbers a rank, all of one length; and the caller's own row, s32[n].
-using Rows = std::vector<std::vector<int64_t>>;
-hlo::Value RowByRank(hlo::Computation& c, const Rows& rows);
+// This rank's own row, s32[n].
+hlo::Value RowByRank(hlo::Computation& c, const RankRows& rows);
 
 // x where the entry of this rank is not zero, else zeros (or `other`). Bit by bit.
 hlo::Value KeepByRank(hlo::Computation& c, const hlo::Value& x, const std::vector<int64_t>& keep);
@@ -36,12 +36,13 @@ hlo::Value WithBlockByRank(hlo::Computation& c, const hlo::Value& x, const hlo::
 // x along `dim` in blocks of `size`: the i-th of the result is number rows[rank][i] of x. To
 // reorder is to take all of them.
 hlo::Value TakeBlocks(hlo::Computation& c, const hlo::Value& x, int64_t dim, int64_t size,
-                      const Rows& rows);
-hlo::Value ReorderBlocks(hlo::Computation& c, const hlo::Value& x, int64_t dim, const Rows& rows);
+                      const RankRows& rows);
+hlo::Value ReorderBlocks(hlo::Computation& c, const hlo::Value& x, int64_t dim,
+                         const RankRows& rows);
 
 // By rank, for each member of its group in rank order: its position in the group, and the other way
 // round. They turn blocks in rank order into blocks in group order, and back.
-Rows ToGroupOrder(const Groups& groups, int64_t world_size);
-Rows ToRankOrder(const Groups& groups, int64_t world_size);
+RankRows ToGroupOrder(const Groups& groups, int64_t world_size);
+RankRows ToRankOrder(const Groups& groups, int64_t world_size);
 
 }  // namespace xla_cc

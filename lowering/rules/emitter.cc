@@ -98,8 +98,10 @@ int64_t Emitter::ChannelOf(const Instruction& instruction) const {
 
 Values Emitter::Emit(Instruction instruction, const Values& operands) {
   Count(instruction.opcode, instruction.wire_bytes, Bytes(instruction.results));
-  meetings_ += (meetings_.empty() ? "" : "; ") + instruction.opcode;
-  for (const Shape& shape : instruction.results) meetings_ += " " + shape.ToString();
+  Encounter& encounter = encounters_.emplace_back();
+  encounter.what = instruction.opcode;
+  for (const Shape& shape : instruction.results) encounter.what += " " + shape.ToString();
+  encounter.groups = instruction.groups;
   const bool by_channel = instruction.meeting == Meeting::kByChannel;
   Attributes attributes = instruction.attributes;
   // XLA:CPU compiles a program per thread. Only instructions with a channel and global ids meet
@@ -145,15 +147,16 @@ Values Emitter::AllGather(const Values& xs, int64_t dim, const Groups& groups) {
   std::vector<Shape> results = Shapes(xs);
   for (Shape& shape : results) shape.dims[dim] *= members;
   return Emit({"all-gather", results, hlo::Dimensions({dim}) + ReplicaGroups(groups, world_size()),
-               Meeting::kByChannel, Bytes(Shapes(xs)) * (members - 1)},
+               Meeting::kByChannel, Bytes(Shapes(xs)) * (members - 1), groups},
               xs);
 }
 
-Values Emitter::AllReduce(const Values& xs, ReduceKind kind, const Groups& groups) {
+Values Emitter::AllReduce(const Values& xs, ReduceKind kind, const Groups& any_order) {
+  const Groups groups = any_order.Sorted();  // programs that list a group in other orders meet too
   const hlo::Callee reducer = module_->Reducer(ReducerOpcode(kind), xs[0].shape.type);
   const int64_t members = groups.Size(world_size());
   return Emit({"all-reduce", Shapes(xs), ReplicaGroups(groups, world_size()) + hlo::Calls(reducer),
-               Meeting::kByChannel, Bytes(Shapes(xs)) * 2 * (members - 1) / members},
+               Meeting::kByChannel, Bytes(Shapes(xs)) * 2 * (members - 1) / members, groups},
               xs);
 }
 
@@ -165,7 +168,7 @@ Values Emitter::ReduceScatter(const Values& xs, ReduceKind kind, int64_t dim,
   const hlo::Callee reducer = module_->Reducer(ReducerOpcode(kind), xs[0].shape.type);
   return Emit({"reduce-scatter", results,
                hlo::Dimensions({dim}) + ReplicaGroups(groups, world_size()) + hlo::Calls(reducer),
-               Meeting::kByChannel, Bytes(results) * (members - 1)},
+               Meeting::kByChannel, Bytes(results) * (members - 1), groups},
               xs);
 }
 
@@ -188,7 +191,8 @@ Value Emitter::AllToAll(const Value& x, int64_t dim, const Groups& groups) {
                {x.shape},
                hlo::Dimensions({dim}) + ReplicaGroups(groups, world_size()),
                Meeting::kWithoutChannel,
-               x.shape.Bytes() / members * (members - 1)},
+               x.shape.Bytes() / members * (members - 1),
+               groups},
               {x})[0];
 }
 
@@ -201,7 +205,8 @@ Value Emitter::RaggedAllToAll(const Value& x, const Value& output, const Values&
        {output.shape},
        ReplicaGroups(groups, world_size()),
        Meeting::kWithoutChannel,
-       output.shape.dims[0] == 0 ? 0 : output.shape.Bytes() / output.shape.dims[0] * from_others},
+       output.shape.dims[0] == 0 ? 0 : output.shape.Bytes() / output.shape.dims[0] * from_others,
+       groups},
       operands)[0];
 }
 
@@ -210,7 +215,8 @@ Value Emitter::CollectiveBroadcast(const Value& x, const Groups& groups) {
                {x.shape},
                ReplicaGroups(groups, world_size()),
                Meeting::kWithoutChannel,
-               x.shape.Bytes()},
+               x.shape.Bytes(),
+               groups},
               {x})[0];
 }
 

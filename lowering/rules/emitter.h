@@ -12,6 +12,7 @@
 #include "lowering/model/groups.h"
 #include "lowering/model/pairs.h"
 #include "lowering/model/reduction.h"
+#include "lowering/rules/encounters.h"
 #include "lowering/target.h"
 
 namespace xla_cc {
@@ -34,8 +35,8 @@ class Emitter {
   void set_token(const hlo::Value& token) { token_ = token; }
   // The opcodes of the collective instructions, in the order of their emission.
   const std::vector<std::string>& opcodes() const { return opcodes_; }
-  // The same with what each results in, for people: "all-gather f32[4]; all-reduce f32[2]".
-  const std::string& meetings() const { return meetings_; }
+  // The same with what each results in, and the groups that it has.
+  const Encounters& encounters() const { return encounters_; }
 
   // What the instructions so far cost each rank: bytes that it receives, bytes of their results.
   struct Cost {
@@ -87,6 +88,7 @@ class Emitter {
     hlo::Attributes attributes;
     Meeting meeting;
     int64_t wire_bytes;
+    Groups groups = {};
   };
   int64_t ChannelOf(const Instruction& instruction) const;
   hlo::Values Emit(Instruction instruction, const hlo::Values& operands);
@@ -98,7 +100,7 @@ class Emitter {
   uint64_t identity_;
   hlo::Value token_;
   std::vector<std::string> opcodes_;
-  std::string meetings_;
+  Encounters encounters_;
   std::vector<std::string> ways_;
   std::string refusal_;
   Cost cost_;

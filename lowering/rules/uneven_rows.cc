@@ -1,6 +1,7 @@
 #include "lowering/rules/uneven_rows.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lowering/rules/bits.h"
 
@@ -14,14 +15,10 @@ using hlo::Values;
 
 namespace {
 
-bool AllSame(const Rows& rows) {
-  return std::all_of(rows.begin(), rows.end(), [&](const auto& row) { return row == rows[0]; });
-}
-
 // Columns of a table of rows, looked up by the rank: where a block begins.
 class Lookup {
  public:
-  Lookup(Computation& c, const Rows& rows) : c_(c), same_(AllSame(rows)), first_(rows[0]) {
+  Lookup(Computation& c, const RankRows& rows) : c_(c), same_(rows.AllSame()), first_(rows[0]) {
     if (!same_) row_ = RowByRank(c, rows);
   }
   Values StartAt(size_t i, const Shape& shape) const {
@@ -40,9 +37,10 @@ class Lookup {
 };
 
 // How many rows there must be for `most[i]` rows from starts[.][i] on.
-int64_t End(const Rows& starts, const std::vector<int64_t>& most) {
+int64_t End(const RankRows& starts, const std::vector<int64_t>& most) {
   int64_t end = 0;
-  for (const auto& row : starts) {
+  for (size_t number = 0; number < starts.different(); ++number) {
+    const Row& row = starts.Different(number);
     for (size_t i = 0; i < row.size(); ++i) {
       if (most[i] > 0) end = std::max(end, row[i] + most[i]);
     }
@@ -72,9 +70,10 @@ Shape WithRows(const Shape& shape, int64_t rows) {
   return other;
 }
 
-std::vector<int64_t> Most(const Rows& sizes) {
+std::vector<int64_t> Most(const RankRows& sizes) {
   std::vector<int64_t> most = sizes[0];
-  for (const auto& row : sizes) {
+  for (size_t number = 0; number < sizes.different(); ++number) {
+    const Row& row = sizes.Different(number);
     for (size_t i = 0; i < row.size(); ++i) most[i] = std::max(most[i], row[i]);
   }
   return most;
@@ -106,15 +105,15 @@ Value KeepFirstRows(Computation& c, const Value& x, const Sizes& rows) {
   return c.BitcastConvert(c.Select(mask, bits, c.Zeros(bits.shape)), type);
 }
 
-Value PackRows(Computation& c, const Value& x, const Rows& starts, const Rows& sizes,
+Value PackRows(Computation& c, const Value& x, const RankRows& starts, const RankRows& sizes,
                int64_t rows) {
   const ElementType type = x.shape.type;
   Value from = c.BitcastConvert(x, PlainType(type));
-  if (AllSame(starts) && AllSame(sizes)) {
+  if (starts.AllSame() && sizes.AllSame()) {
     const Value taken = PackFixedRows(c, from, starts[0], sizes[0], rows);
     return taken.id == from.id ? x : c.BitcastConvert(taken, type);
   }
-  const Rows targets = Starts(sizes);
+  const RankRows targets = Starts(sizes);
   const std::vector<int64_t> most = Most(sizes);
   from = WithRows(c, from, std::max(x.shape.dims[0], End(starts, most)));
   Value to = c.Zeros(WithRows(from.shape, std::max(rows, End(targets, most))));
@@ -130,25 +129,25 @@ Value PackRows(Computation& c, const Value& x, const Rows& starts, const Rows& s
   return c.BitcastConvert(KeepFirstRows(c, WithRows(c, to, rows), Sums(sizes)), type);
 }
 
-Value TakeEvenBlocks(Computation& c, const Value& x, const Rows& starts, int64_t size) {
-  const std::vector<int64_t> sizes(starts[0].size(), size);
+Value TakeEvenBlocks(Computation& c, const Value& x, const RankRows& starts, int64_t size) {
+  const std::vector<int64_t> sizes(starts.length(), size);
   const ElementType type = x.shape.type;
   Value from = c.BitcastConvert(x, PlainType(type));
   from = WithRows(c, from, std::max(x.shape.dims[0], End(starts, sizes)));
   Values blocks;
   const Lookup start(c, starts);
   for (size_t i = 0; i < sizes.size(); ++i) {
-    blocks.push_back(AllSame(starts) ? c.Slice(from, 0, starts[0][i], starts[0][i] + size)
-                                     : c.DynamicSlice(from, start.StartAt(i, from.shape),
-                                                      WithRows(from.shape, size).dims));
+    blocks.push_back(starts.AllSame() ? c.Slice(from, 0, starts[0][i], starts[0][i] + size)
+                                      : c.DynamicSlice(from, start.StartAt(i, from.shape),
+                                                       WithRows(from.shape, size).dims));
   }
   return c.BitcastConvert(c.Concatenate(blocks, 0), type);
 }
 
-Rows EvenStarts(int64_t world_size, int64_t count, int64_t size) {
-  std::vector<int64_t> starts;
+RankRows EvenStarts(int64_t world_size, int64_t count, int64_t size) {
+  Row starts;
   for (int64_t i = 0; i < count; ++i) starts.push_back(i * size);
-  return Rows(world_size, starts);
+  return RankRows(world_size, std::move(starts));
 }
 
 }  // namespace xla_cc

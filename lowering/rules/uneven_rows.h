@@ -18,21 +18,21 @@ hlo::Value WithRows(hlo::Computation& c, const hlo::Value& x, int64_t rows);
 
 // For each i, sizes[rank][i] rows of x from starts[rank][i] on: one behind the other, then zeros up
 // to `rows` rows.
-hlo::Value PackRows(hlo::Computation& c, const hlo::Value& x, const Rows& starts, const Rows& sizes,
-                    int64_t rows);
+hlo::Value PackRows(hlo::Computation& c, const hlo::Value& x, const RankRows& starts,
+                    const RankRows& sizes, int64_t rows);
 
 // For each i, `size` rows of x from starts[rank][i] on, one behind the other. Behind the end of x
 // are zeros.
-hlo::Value TakeEvenBlocks(hlo::Computation& c, const hlo::Value& x, const Rows& starts,
+hlo::Value TakeEvenBlocks(hlo::Computation& c, const hlo::Value& x, const RankRows& starts,
                           int64_t size);
 
 // Values one behind the other.
 hlo::Value JoinRows(hlo::Computation& c, hlo::Values parts);
 
 // The most rows that any rank has in each column.
-std::vector<int64_t> Most(const Rows& sizes);
+std::vector<int64_t> Most(const RankRows& sizes);
 
 // Where the i-th of `count` blocks of `size` rows begins, for every rank.
-Rows EvenStarts(int64_t world_size, int64_t count, int64_t size);
+RankRows EvenStarts(int64_t world_size, int64_t count, int64_t size);
 
 }  // namespace xla_cc

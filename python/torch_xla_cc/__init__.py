@@ -47,6 +47,7 @@ from torch_xla_cc._ops.channels import Channel
 from torch_xla_cc._ops.fallback_policy import FallbackWarning, fallback
 from torch_xla_cc._ops.recording import Call, record
 from torch_xla_cc._ops.targets import lowering_for
+from torch_xla_cc._runtime import coalescing as _coalescing
 from torch_xla_cc._runtime import device as _device
 from torch_xla_cc._runtime import device_tensors as _device_tensors
 from torch_xla_cc._runtime import unpinned as _unpinned
@@ -89,6 +90,7 @@ _C.set_python_side(
         "drop_pending": _read_hooks.lose,
         "bridge_state": _compile_bridge.state,
         "refuse_capture": _compile_bridge.refuse,
+        "forget_coalesced": _coalescing.forget,
     }
 )
 _worlds.on_load(_functools.partial(_importlib.import_module, "torch_xla_cc.distributed"))

@@ -73,7 +73,7 @@ class _Instead(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, of: torch.Tensor, value: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
-        return value.view_as(value)
+        return value.clone()  # no view of what comes in: those refuse to be changed in place
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # noqa: ANN401

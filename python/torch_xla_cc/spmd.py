@@ -90,6 +90,11 @@ def shard_map(
 def _check_specs(mesh: xs.Mesh, argument: str, given: object, specs: Sequence[Spec]) -> None:
     """Raise for what is no list of specs. As one of JAX's, a tuple of specs is none."""
     known = _axes(mesh)
+    if not isinstance(specs, (tuple, list)):
+        raise ValueError(
+            f"shard_map: {argument} = {show(given)}, but it must be a list of specs, one for each "
+            "tensor. Pass [(...), (...)]"
+        )
     for spec in specs:
         if not isinstance(spec, (tuple, list)):
             raise ValueError(
@@ -98,7 +103,8 @@ def _check_specs(mesh: xs.Mesh, argument: str, given: object, specs: Sequence[Sp
             )
         for axes in spec:
             names = axes if isinstance(axes, tuple) else (axes,)
-            if not set(names) <= {*known, *(() if isinstance(axes, tuple) else (None,))}:
+            allowed = [*known, *(() if isinstance(axes, tuple) else (None,))]
+            if not all(name in allowed for name in names):
                 raise ValueError(
                     f"shard_map: {argument} = {show(given)} has {show(axes)} for a dimension, but "
                     f"it must be None, one of the mesh's axes {known} or a tuple of them. Specs of "

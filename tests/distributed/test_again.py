@@ -1,6 +1,8 @@
 """A world that is ended and made again: nothing of the old one is in it."""
 
+import functools
 import threading
+import time
 from datetime import timedelta
 
 import processes
@@ -163,6 +165,98 @@ def test_waited_for_by_several():
     assert processes.run(2, waited_for_by_several) == [True] * 2
 
 
+def sent_by_several(rank):
+    """Threads of one rank that send what has not run."""
+    dist.init_process_group("xla_cc")
+    wrong = []
+
+    def exchange(x, y, tag):
+        try:
+            for work in [dist.isend(x, 1 - rank, tag=tag), dist.irecv(y, 1 - rank, tag=tag)]:
+                work.wait(timedelta(seconds=20))
+        except RuntimeError as error:
+            wrong.append(str(error))
+
+    for number in range(8):
+        xs = [made(3, value=100 * rank + 10 * number) + tag for tag in range(6)]
+        ys = [made(3) * 0 for _ in xs]
+        threads = [
+            threading.Thread(target=exchange, args=(x, y, tag))
+            for tag, (x, y) in enumerate(zip(xs, ys, strict=True))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        received = [100 * (1 - rank) + 10 * number + tag for tag in range(6)]
+        if [y.tolist() for y in ys] != [[value] * 3 for value in received]:
+            wrong.append([y.tolist() for y in ys])
+    dist.destroy_process_group()
+    return wrong
+
+
+def test_sent_by_several():
+    assert processes.run(2, sent_by_several) == [[], []]
+
+
+def after_an_error_in_a_batch(rank):
+    dist.init_process_group("xla_cc")
+    x = made(2, value=rank + 1)
+
+    def exchange(tag):
+        y = torch.zeros_like(x)
+        ends = [dist.P2POp(dist.isend, x, 1 - rank, tag=tag)]
+        ends.append(dist.P2POp(dist.irecv, y, 1 - rank, tag=tag))
+        for work in dist.batch_isend_irecv(ends):
+            work.wait()
+        return y.tolist()
+
+    with pytest.raises(ValueError, match="tag"):
+        exchange(-5)
+    total = made(2, value=rank + 1)
+    dist.all_reduce(total)
+    found = total.tolist(), exchange(3)
+    dist.destroy_process_group()
+    return found
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_after_an_error_in_a_batch(where):
+    for rank, found in enumerate(RUN[where](2, after_an_error_in_a_batch)):
+        assert found == ([3.0, 3.0], [2.0 - rank] * 2)
+
+
+def after_the_deadline(rank):
+    """What is left of a time limit may be less than nothing."""
+    dist.init_process_group("xla_cc", timeout=timedelta(seconds=30))
+    seconds = 0.0
+    if rank == 0:
+        work = dist.irecv(made(2), 1)
+        begin = time.monotonic()
+        with pytest.raises(RuntimeError):
+            work.wait(timedelta(seconds=-3))
+        seconds = time.monotonic() - begin
+    return seconds
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_after_the_deadline(where):
+    assert max(RUN[where](2, after_the_deadline)) < 3
+
+
+def a_group_without_a_limit(rank):
+    dist.init_process_group("xla_cc", timeout=timedelta(seconds=30))
+    group = dist.new_group(timeout=timedelta.max)
+    x = made(2)
+    dist.all_reduce(x, group=group)
+    dist.destroy_process_group()
+    return x.tolist()
+
+
+def test_a_group_without_a_limit():
+    assert processes.run(2, a_group_without_a_limit) == [[2.0, 2.0]] * 2
+
+
 def not_in_the_memory_of_the_host(rank):
     """As on a TPU or GPU, whose memory the host cannot read."""
     before = device_tensors.of_host, XLAC._to_dlpack, XLAC._from_dlpack
@@ -187,3 +281,60 @@ def not_in_the_memory_of_the_host(rank):
 def test_not_in_the_memory_of_the_host():
     for rank, found in enumerate(processes.run(2, not_in_the_memory_of_the_host)):
         assert found == ([[3.0] * 3] * 2, [[0.0], [1.0, 1.0]], [1.0 - rank] * 5)
+
+
+def _outcome(call):
+    began = time.monotonic()
+    try:
+        call()
+    except RuntimeError as error:
+        return type(error).__name__, time.monotonic() - began < 10
+    return "", True
+
+
+def after_a_time_limit(rank):
+    """Only the group whose limit it was has failed, also for who comes later or never."""
+    found = []
+    for comes in (True, False):
+        dist.init_process_group("xla_cc", timeout=timedelta(seconds=20))
+        dist.barrier()
+        pair = dist.new_group([0, 1], timeout=timedelta(seconds=1))
+        if rank == 0:
+            found.append(_outcome(functools.partial(dist.all_reduce, made(2), group=pair)))
+        if rank == 1:
+            time.sleep(2)
+        x = made(2)
+        dist.all_reduce(x)
+        if rank == 1 and comes:
+            found.append(_outcome(functools.partial(dist.all_reduce, made(2), group=pair)))
+        found.append(x.tolist())
+        dist.destroy_process_group()
+    return found
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_after_a_time_limit(where):
+    late = ("CollectiveTimeoutError", True)
+    right = [3.0, 3.0]
+    by_rank = RUN[where](3, after_a_time_limit)
+    assert by_rank == [[late, right, late, right], [late, right, right], [right, right]]
+
+
+def waits_often_for_what_failed(rank):
+    """Also from other threads, at once."""
+    dist.init_process_group("xla_cc", timeout=timedelta(seconds=20))
+    work = dist.isend(made(4), 1) if rank == 0 else dist.irecv(made(5), 0)
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(_outcome(work.wait))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found.append(_outcome(work.wait))
+    dist.destroy_process_group()
+    return found
+
+
+def test_waits_often_for_what_failed():
+    wrong = [("CollectiveMismatchError", True)] * 4
+    assert processes.run(2, waits_often_for_what_failed) == [wrong] * 2

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/groupcall/transfers.h"
 
 namespace xla_cc {
@@ -53,6 +54,41 @@ TEST(Said, ComesAsItWasSent) {
   said.received = {3};
   said.ends = {End(true, 1, 0, {2, 3}), End(false, 0, 7, {}), End(true, 1, 2, {0})};
   ExpectSame(Decode(Encode(said)), said);
+}
+
+TEST(Said, WhatIsNoneOfOursIsRefused) {
+  for (const char* text : {"x\n1,a", "x\n1;2", "x\n99999999999999999999", "x\n\n1 ",
+                           "x\n\n\ns\n1,2,3", "x\n\n\ns\n\n"}) {
+    try {
+      Decode(text);
+      ADD_FAILURE() << text;
+    } catch (const RanksDisagree& error) {
+      EXPECT_TRUE(Has(error.what(), "says of its call cannot be read")) << error.what();
+    }
+  }
+}
+
+TEST(Said, AFileWithTwoLinesInItsName) {
+  Said said = SaidAs("barrier()", "a\n7.py:1");
+  said.ends = {End(true, 1, 0, {2})};
+  ExpectSame(Decode(Encode(said)), [&] {
+    said.site = "a 7.py:1";
+    return said;
+  }());
+}
+
+TEST(Mismatch, PartsForMoreOrFewerThanTheGroupHas) {
+  Said whole = SaidAs("all_to_all");
+  whole.sent = whole.received = {1, 1};
+  for (const std::vector<int64_t>& parts : {std::vector<int64_t>{1}, {}, {1, 1, 1}}) {
+    Said other = whole;
+    other.sent = parts;
+    EXPECT_TRUE(Has(Mismatch(kGroup, {whole, other}, false), "rank 6 sends"));
+    EXPECT_TRUE(Has(Mismatch(kGroup, {other, whole}, false), "Send one to each of the 2 ranks"));
+    other = whole;
+    other.received = parts;
+    EXPECT_TRUE(Has(Mismatch(kGroup, {whole, other}, false), "rank 6 sends 2 parts and expects"));
+  }
 }
 
 TEST(Mismatch, CallsThatFit) {
@@ -116,6 +152,16 @@ TEST(Transfers, WhatIsLeftOverIsNamed) {
   std::string other;
   Matched(kGroup, Batches({{End(true, 1, 3, {2})}, {End(false, 0, 3, {1})}}), &other);
   EXPECT_TRUE(Has(other, "rank 4's send 3 meets rank 6's recv 3")) << other;
+}
+
+TEST(Transfers, WithARankThatTheGroupHasNot) {
+  for (const int64_t peer : {int64_t{2}, int64_t{-1}, int64_t{1} << 32}) {
+    for (const bool sends : {true, false}) {
+      std::string wrong;
+      EXPECT_TRUE(Matched(kGroup, Batches({{End(sends, peer, 3, {2})}, {}}), &wrong).empty());
+      EXPECT_TRUE(Has(wrong, "names rank " + std::to_string(peer) + " of the group")) << wrong;
+    }
+  }
 }
 
 TEST(Transfers, InARoundNoRankSendsOrReceivesTwice) {

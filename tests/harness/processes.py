@@ -61,6 +61,29 @@ class Processes:
             self.close()
             raise
 
+    def of_survivors(self, fn: Any, *args: Any, timeout_s: float = 60.0) -> list[Any]:
+        """As `run`, of ranks that may die: None for those that have. Then this is closed."""
+        if self._started is None:
+            self._start()
+        request = worlds._dumps((fn, args))
+        end = time.monotonic() + timeout_s
+        found: list[Any] = []
+        try:
+            for pipe in self._ranks:
+                pipe.send_bytes(request)
+            for rank in range(self.size):
+                try:
+                    error, result = self._answer(rank, end, timeout_s)
+                except worlds.WorkerDied:
+                    found.append(None)
+                    continue
+                if error is not None:
+                    raise error[0] from worlds.RemoteTraceback(error[1])
+                found.append(result)
+        finally:
+            self.close()
+        return found
+
     def _answer(self, rank: int, end: float, timeout_s: float) -> Any:
         pipe = self._ranks[rank]
         try:

@@ -168,14 +168,22 @@ TEST(Lower, AbsentMembersOfTypesWithoutInfinity) {
   EXPECT_TRUE(has(text(ReduceKind::kMin, ElementType::kF8E5M2), "value=inf"));
 }
 
-TEST(Lower, MeetingsFollowGroupsOfOthers) {
-  const auto meetings = [](const Lists& lists) {
-    return MustLower(AllGather{0, Groups(lists)}, {F32({2})}, Cpu4()).meetings;
+TEST(Lower, EncountersFollowGroupsOfOthers) {
+  const auto encounters = [](const auto& op, int64_t rank) {
+    return ToString(MustLower(op, {F32({2})}, Cpu4()).encounters, rank, 4);
   };
-  EXPECT_EQ(meetings({{0, 1}, {2, 3}}), "all-gather f32[4]");
-  EXPECT_EQ(meetings({{0, 1}, {3, 2}}), "all-gather f32[4]");
-  EXPECT_EQ(meetings({{0, 1}, {2}, {3}}), "all-reduce u32[4]");
-  EXPECT_EQ(meetings({{0}, {1, 2, 3}}), "all-reduce u32[6]");
+  const auto gather = [&](const Lists& lists) {
+    return encounters(AllGather{0, Groups(lists)}, 0);
+  };
+  EXPECT_EQ(gather({{0, 1}, {2, 3}}), "all-gather f32[4] of [0,1]");
+  EXPECT_EQ(gather({{0, 1}, {3, 2}}), "all-gather f32[4] of [0,1]");
+  EXPECT_EQ(gather({{1, 0}, {3, 2}}), "all-gather f32[4] of [1,0]");
+  EXPECT_EQ(gather({{0, 1}, {2}, {3}}), "all-reduce u32[4] of [0,1]");
+  EXPECT_EQ(gather({{0}, {1, 2, 3}}), "all-reduce u32[6] of [0]");
+  // A sum has no order, and all who sum in a group meet.
+  for (const Lists& lists : {Lists{{1, 0}, {2, 3}}, Lists{{1, 0}}, Lists{{0, 1}, {3, 2}}}) {
+    EXPECT_EQ(encounters(AllReduce{{}, Groups(lists)}, 1), "all-reduce f32[2] of [0,1]");
+  }
 }
 
 TEST(Lower, NamesOfAllOps) {

@@ -60,6 +60,7 @@ AllReduce Reduce(ReduceKind kind, double scale = 1, double factor = 1) {
   return {{kind, scale, factor}, {}};
 }
 
+constexpr char kFewer[] = "Pass fewer elements at a time";
 constexpr char kPassTensor[] = "Pass a tensor, or skip the call";
 constexpr char kAxis[] = "Name an axis that it has";
 constexpr char kScalar[] = "Reshape the scalar to one element";
@@ -135,8 +136,23 @@ INSTANTIATE_TEST_SUITE_P(
                 {F32({int64_t{1} << 56})},
                 Tpu8(),
                 "operands = f32[72057594037927936]",
-                "smaller than 2^59 elements",
-                "Gather it in parts"}),
+                "fewer than 2^56 bytes on 8 ranks",
+                kFewer},
+        // The other sizes of what has no elements are multiplied too.
+        Refused{"O4",
+                AllToAll{0, 1, {}, {}},
+                {F32({0, int64_t{1} << 61})},
+                Tpu8(),
+                "operands = f32[0,2305843009213693952]",
+                "fewer than 2^56 bytes",
+                kFewer},
+        Refused{"O4",
+                AllReduce{},
+                {F32({8}), F32({4, -2})},
+                Tpu8(),
+                "operands = f32[4,-2]",
+                "of sizes of 0 or more",
+                kFewer}),
     CaseName);
 
 constexpr char kCount[] = "Leave it out, or give groups of that size";

@@ -12,6 +12,8 @@ import torch
 import torch_xla
 import worlds
 
+from torch_xla import runtime
+
 from torch_xla_cc import Channel, RanksDisagree
 from torch_xla_cc import xla_model as xm
 
@@ -271,6 +273,17 @@ ELSEWHERE = [
     [[0, 1], [2], [3], [4]],
     [[2, 4], [0, 1], [3]],
 ]
+TURNED = [  # the same with [1, 0]
+    [group[::-1] if 0 in group else group for group in groups] for groups in ELSEWHERE
+]
+
+
+def of_two_rows(x, groups):
+    """Of those in a group; the others give none."""
+    sizes = [2 * any(rank in group for group in groups) for rank in range(5)]
+    return xm.uneven_all_gather(x[: sizes[runtime.global_ordinal()]], sizes, groups=groups)
+
+
 OF_GROUPS = {
     "all_gather": lambda x, groups: xm.all_gather(x, groups=groups),
     "all_reduce": lambda x, groups: xm.all_reduce("sum", x, groups=groups),
@@ -282,6 +295,7 @@ OF_GROUPS = {
         torch.cat([x] * max(map(len, groups))), 0, 0, groups=groups
     ),
     "collective_broadcast": lambda x, groups: xm.collective_broadcast([x], 0, groups=groups) or x,
+    "uneven_all_gather": lambda x, groups: of_two_rows(x, groups),
 }
 EXPECTED = {
     "all_gather": [1.0, 1.0, 2.0, 2.0],
@@ -290,13 +304,14 @@ EXPECTED = {
     "reduce_scatter": [3.0, 3.0],
     "all_to_all": [1.0, 1.0, 2.0, 2.0],
     "collective_broadcast": [1.0, 1.0],
+    "uneven_all_gather": [1.0, 1.0, 2.0, 2.0],
 }
 
 
-def lists_that_differ_elsewhere(rank, op):
+def lists_that_differ_elsewhere(rank, op, lists):
     found = []
-    for common in ELSEWHERE:
-        for own in ELSEWHERE:
+    for common in lists:
+        for own in lists:
             groups = own if rank == 1 else common
             try:
                 x = OF_GROUPS[op](ones(2) * (rank + 1), groups)
@@ -311,18 +326,22 @@ def lists_that_differ_elsewhere(rank, op):
     return found
 
 
+@pytest.mark.parametrize("lists", [ELSEWHERE, TURNED], ids=["ascending", "turned"])
 @pytest.mark.parametrize("op", OF_GROUPS)
-def test_lists_that_differ_elsewhere(op):
+def test_lists_that_differ_elsewhere(op, lists):
     """Right values on both ranks of the group, or an error on both: never a wait in XLA."""
-    by_rank = worlds.run(5, lists_that_differ_elsewhere, op, timeout_s=100)
-    pairs = [(common, own) for common in ELSEWHERE for own in ELSEWHERE]
+    by_rank = worlds.run(5, lists_that_differ_elsewhere, op, lists, timeout_s=100)
+    expected = EXPECTED[op]
+    if lists is TURNED and len(expected) == 4:
+        expected = expected[2:] + expected[:2]
+    pairs = [(common, own) for common in lists for own in lists]
     outcomes = list(zip(pairs, by_rank[0], by_rank[1], strict=True))
     for (common, own), first, second in outcomes:
         if isinstance(first, str):
             assert first == second and common != own
             assert "Every rank of a group must make the same calls" in first
         else:
-            assert first == second == EXPECTED[op]
+            assert first == second == expected
     told = [isinstance(first, str) for _, first, _ in outcomes]
     assert not all(told)
     assert any(told) == (op not in ("all_reduce", "average", "collective_broadcast"))

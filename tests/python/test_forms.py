@@ -266,6 +266,17 @@ def outputs_of_other_shapes(rank):
     view = torch.zeros(6, device=device)[:3]
     with pytest.raises(ValueError, match="output 0 is"):  # it cannot grow
         xm.reduce_scatter("sum", x, 1.0, 0, 2, output=view)
+    shared = torch.zeros(6, device=device)
+    alias = shared.detach()
+    with pytest.raises(ValueError, match="output 0 is"):  # the other one would keep its shape
+        xm.reduce_scatter("sum", x, 1.0, 0, 2, output=shared)
+    assert alias.tolist() == [0.0] * 6
+    weight = torch.ones(1, 2, device=device, requires_grad=True)
+    saved = torch.full((1, 2), 3.0, device=device)
+    loss = (weight * saved).sum()
+    xm.reduce_scatter("sum", x, 1.0, 0, 2, output=saved)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
     return shapes, [output.tolist() for output in (*made, one, *gathered, *buckets)]
 
 

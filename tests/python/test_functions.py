@@ -218,6 +218,23 @@ def test_the_gradient_of_a_maximum_is_shared():
     assert worlds.run(4, ties) == [[1.0, 0.0, 1.0]] * 3 + [[1.0, 4.0, 1.0]]
 
 
+def changed_in_place(rank, kind):
+    x = torch.full((3,), rank + 1.0, device=torch_xla.device(), requires_grad=True)
+    y = functions.all_reduce(kind, x * 1)
+    y += 1
+    y.sum().backward()
+    return y.tolist(), x.grad.tolist()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "gradients"),
+    [("sum", 4.0, [2.0, 2.0]), ("mul", 3.0, [4.0, 2.0]), ("max", 3.0, [0.0, 2.0])],
+)
+def test_a_result_may_be_changed_in_place(kind, value, gradients):
+    expected = [([value] * 3, [gradient] * 3) for gradient in gradients]
+    assert worlds.run(2, changed_in_place, kind) == expected
+
+
 def reduced(rank, kind, groups):
     """With a gradient and without."""
     torch.manual_seed(rank if kind == "mul" else 0)  # else all have the same

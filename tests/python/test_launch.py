@@ -295,6 +295,12 @@ def test_a_runtime_that_was_started_with_a_small_pool():
     assert "before any use of an XLA device" in refused
 
 
+@pytest.mark.parametrize("number", ["0", "129"])
+def test_a_number_of_devices_that_cannot_be(number):
+    [refused] = python("print(error(torch_xla_cc.launch, total))", CPU_NUM_DEVICES=number)
+    assert refused.startswith(f"ValueError: launch: CPU_NUM_DEVICES = {number}, but it must be 1")
+
+
 @pytest.mark.parametrize(
     ("env", "least"),
     [({}, 5), ({"XLA_THREAD_POOL_SIZE": "1"}, 5), ({"XLA_THREAD_POOL_SIZE": "17"}, 17)],

@@ -266,6 +266,10 @@ def mistakes():
         lambda: spmd.shard_map(lambda x: x, line, [("x", None)], (("x", None), ("x",))),
         lambda: spmd.shard_map(lambda x: x, line, [("x", None)], ("y", None)),
         lambda: spmd.shard_map(lambda x: x, line, ("x", None), ("x", None)),
+        lambda: spmd.shard_map(lambda x: x, line, [(["x"], None)], ("x", None)),
+        lambda: spmd.shard_map(lambda x: x, line, [({}, None)], ("x", None)),
+        lambda: spmd.shard_map(lambda x: x, line, None, ("x", None)),
+        lambda: spmd.shard_map(lambda x: x, line, [("x", None)], None),
     ):
         try:
             call()
@@ -293,6 +297,10 @@ def test_mistakes(world):
         "out_specs = (('x', None), ('x',)) has ('x', None) for a dimension, but it must be None",
         "out_specs = ('y', None) has 'y' for a dimension, but it must be None",
         "in_specs = ('x', None) has 'x' for a spec, but each must be a tuple",
+        "in_specs = [(['x'], None)] has ['x'] for a dimension, but it must be None",
+        "in_specs = [({}, None)] has {} for a dimension, but it must be None",
+        "in_specs = None, but it must be a list of specs",
+        "out_specs = None, but it must be a list of specs",
     ]
     for message, part in zip(found, wanted, strict=True):
         assert part in message

@@ -83,6 +83,27 @@ TEST(World, RanksOfDifferentPrograms) {
   world->End();
 }
 
+// Another thread of the rank, in a receive, may hear of it before the one that waits here wakes.
+TEST(World, ARankHearsWhatAnotherThreadOfItHasHeard) {
+  for (int i = 0; i < 100; ++i) {
+    const auto world = World::Begin(2, milliseconds(20'000));
+    const auto meeting = world->Join({"g", {0, 1}, 2, 0});
+    EXPECT_FALSE(world->Issue(0, {AllReduceOf({}), Line(1)}));
+    std::thread waits([&] {
+      FakeGraph run;
+      EXPECT_FALSE(world->Issue(1, {AllReduceOf({}), Line(2)}));
+      EXPECT_EQ(world->Meet(1, Line(3), "program", run.hand_over).phrases.size(), 1u);
+      EXPECT_EQ(run.runs, 0);
+    });
+    while (!world->HasPending(1)) std::this_thread::yield();
+    if (i % 2 == 0) std::this_thread::sleep_for(milliseconds(2));
+    world->Disagree(0, {1}, Because("it differs"), meeting.get());
+    if (i % 2 == 0) world->Told(1, meeting.get());
+    waits.join();
+    world->End();
+  }
+}
+
 TEST(World, GroupsDoNotWaitForEachOther) {
   const auto world = World::Begin(4, kLong);
   const auto pairs = AllReduceOf({{0, 1}, {2, 3}});
@@ -174,7 +195,8 @@ TEST(World, TheTimeLimit) {
     EXPECT_NE(failure.Text().find(of_rank ? "the time limit of its group" : "of launch"),
               std::string::npos)
         << failure.Text();
-    EXPECT_TRUE(world->Issue(1, {World4(), Line(1)}));  // it is told when it comes
+    // The other is told when it comes: by its group, if that had the limit.
+    EXPECT_EQ(static_cast<bool>(world->Issue(1, {World4(), Line(1)})), !of_rank);
     EXPECT_EQ(run.runs, 0);
     world->End();
   }
@@ -187,6 +209,42 @@ TEST(World, AbortIsFinal) {
     EXPECT_EQ(world->Issue(0, {World4(), Line(1)}).Text(), "stopped by ctrl-C");
   }
   world->End();
+}
+
+// It is in a batch: another rank hands its graph over, or waits for what it has to hand over.
+TEST(World, ItsEndLeavesNobodyBehindWhoMayGoOn) {
+  for (const bool compiles : {false, true}) {
+    const auto world = World::Begin(2, kLong);
+    std::atomic<int> runs{0};
+    std::atomic<bool> handed_over{false};
+    const auto rank = [&](int64_t rank, FakeGraph& graph) {
+      EXPECT_FALSE(world->Issue(rank, {World4(), Line(1)}));
+      EXPECT_EQ(world->Meet(rank, Line(2), "program", graph.hand_over).Text(),
+                "the ranks were stopped");
+      EXPECT_TRUE(handed_over);  // else its graph was gone
+      runs += graph.runs;
+    };
+    FakeGraph first;
+    FakeGraph second;
+    for (FakeGraph* graph : {&first, &second}) {
+      graph->compiles = compiles;
+      graph->hand_over.compiled = !compiles;
+    }
+    // The last to come hands over both, its own second, and the world ends meanwhile.
+    const auto run = first.hand_over.run;
+    first.hand_over.run = [&, run] {
+      world->End();
+      std::this_thread::sleep_for(milliseconds(30));
+      handed_over = true;
+      return run();
+    };
+    std::thread waits([&] { rank(0, first); });
+    while (!world->HasPending(0)) std::this_thread::yield();
+    std::this_thread::sleep_for(milliseconds(10));
+    rank(1, second);
+    waits.join();
+    EXPECT_EQ(runs, 2);
+  }
 }
 
 TEST(World, ItsEndWakesWhoWaits) {

@@ -73,12 +73,14 @@ void XlaBackend::startCoalescing() {
   carrier().Hold();
 }
 
-void XlaBackend::StopCoalescing() noexcept {
+bool XlaBackend::StopCoalescing() noexcept {
+  const bool begun = coalesced_.has_value();
   coalesced_.reset();
   ends_.clear();
   end_tensors_.clear();
   if (transport_) transport_->StopHolding();
   if (on_paper_) on_paper_->StopHolding();
+  return begun;
 }
 
 WorkPtr XlaBackend::endCoalescing() {

@@ -30,7 +30,8 @@ class XlaBackend final : public c10d::Backend {
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
-  void StopCoalescing() noexcept;  // without any Work; also if nothing was started
+  // Without any Work. Whether something was started.
+  bool StopCoalescing() noexcept;
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;

@@ -41,7 +41,7 @@ class Transport {
   virtual void Announce(const CallPtr& call) = 0;
   // Throws if this thread may not make the call at all. It is none then, and nothing comes of it.
   virtual void Admit(const CallPtr&) {}
-  // After a call has thrown: nothing of it shall run later.
+  // While what a call has thrown is caught: nothing of it shall run later, and the others hear.
   virtual void Forget() {}
 
   // Between the first two, calls need not be carried out yet. The third gives that up.

@@ -4,13 +4,11 @@
 #include <Python.h>
 
 #include <cstdint>
-#include <list>
 #include <memory>
-#include <mutex>
-#include <unordered_map>
 #include <vector>
 
 #include "lowering/lower.h"
+#include "torch_xla_cc/aged_cache.h"
 
 namespace xla_cc {
 
@@ -56,48 +54,9 @@ class Key {
   std::vector<int64_t> numbers_;
 };
 
-// A bounded map, least recently used out first. Threads may call it at once.
-class PlanCache {
+class PlanCache : public AgedCache<Key, Plan> {
  public:
   static PlanCache& Get();
-
-  // Null if absent.
-  PlanPtr Find(const Key& key);
-  // Keeps the first of two plans that were made at once; and none that was begun at another
-  // `age`, before all were dropped.
-  PlanPtr Insert(Key key, PlanPtr plan, int64_t age);
-  int64_t age();
-  void SetCapacity(size_t capacity);
-  void Clear();
-
-  struct Counts {
-    int64_t hits = 0;
-    int64_t misses = 0;
-    int64_t size = 0;
-    int64_t capacity = 0;
-  };
-  Counts counts();
-
- private:
-  struct Hasher {
-    size_t operator()(const Key& key) const { return key.Hash(); }
-  };
-  using Order = std::list<const Key*>;
-  struct Entry {
-    PlanPtr plan;
-    Order::iterator place;
-  };
-  // Takes the oldest out; the caller lets them go after unlocking, since that may take the
-  // interpreter lock.
-  std::vector<PlanPtr> Trim();
-
-  std::mutex mutex_;
-  size_t capacity_ = 4096;
-  int64_t age_ = 0;  // how often all were dropped
-  int64_t hits_ = 0;
-  int64_t misses_ = 0;
-  std::unordered_map<Key, Entry, Hasher> plans_;
-  Order order_;  // most recent first
 };
 
 }  // namespace xla_cc

@@ -17,7 +17,8 @@ const char* StateName(GroupCall::State state) {
 }
 
 Timeout Bounded(Timeout timeout) {
-  return timeout.count() < 0 ? kLongest : std::min(timeout, kLongest);
+  if (timeout.count() < 0) return timeout < -kLongest ? kLongest : Timeout(1);
+  return std::min(timeout, kLongest);
 }
 
 int64_t NowUs() {

@@ -19,7 +19,8 @@ using Timeout = std::chrono::milliseconds;
 
 // Longer than anybody waits, and as a point in time not past the end of a clock.
 constexpr Timeout kLongest = std::chrono::hours(10 * 365 * 24);
-// As far as clocks count: a datetime.timedelta may be longer, and is negative then by overflow.
+// As far as clocks count. A datetime.timedelta may be longer, and is far below 0 then by overflow;
+// one a little below 0 is of a deadline that has passed: it becomes 1 ms, since 0 is for none.
 Timeout Bounded(Timeout timeout);
 
 struct GroupCall {

@@ -28,9 +28,12 @@ struct Said {
   std::string site;
 };
 
-// As text, between processes.
+// As text, between processes. Decode throws RanksDisagree if it is none of ours.
 std::string Encode(const Said& said);
 Said Decode(const std::string& text);
+// The same of several.
+std::string EncodeAll(const std::vector<Said>& calls);
+std::vector<Said> DecodeAll(const std::string& text);
 
 // Why calls do not fit together, one a rank of the group; empty if they do. If `sites`, they must
 // also come from one line.

@@ -30,13 +30,17 @@ Transfers Matched(const RankGroup& group, const std::vector<Said>& calls, std::s
   for (int rank = 0; rank < size; ++rank) {
     for (size_t i = 0; i < calls[rank].ends.size(); ++i) {
       const TransferEnd& end = calls[rank].ends[i];
-      if (!end.sends) waiting[{static_cast<int>(end.peer), rank, end.tag}].push_back(i);
+      if (end.peer < 0 || end.peer >= size) {
+        say(rank, i, " names rank " + std::to_string(end.peer) + " of the group, which has none");
+      } else if (!end.sends) {
+        waiting[{static_cast<int>(end.peer), rank, end.tag}].push_back(i);
+      }
     }
   }
   for (int rank = 0; rank < size; ++rank) {
     for (size_t i = 0; i < calls[rank].ends.size(); ++i) {
       const TransferEnd& end = calls[rank].ends[i];
-      if (!end.sends) continue;
+      if (!end.sends || end.peer < 0 || end.peer >= size) continue;
       const int to = static_cast<int>(end.peer);
       std::deque<size_t>& receives = waiting[{rank, to, end.tag}];
       if (receives.empty()) {

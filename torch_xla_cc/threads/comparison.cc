@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 
 namespace xla_cc {
@@ -74,15 +75,21 @@ Failure Compare(const RankStates& ranks, int64_t a, int64_t b, const std::vector
     const Lowered& call_a = *list_a[i]->lowered;
     const Lowered& call_b = *list_b[i]->lowered;
     const bool same = call_a.identity == call_b.identity;
-    if (same && call_a.meetings == call_b.meetings) continue;
-    const auto said = [&](const Lowered& call) {
-      return same ? call.name + ", which becomes " + call.meetings + "," : call.identity;
+    const auto becomes = [&](const Lowered& call, int64_t rank) {
+      return ToString(call.encounters, rank, static_cast<int64_t>(ranks.size()));
+    };
+    const auto alike = [&](int64_t rank) {
+      return becomes(call_a, rank) == becomes(call_b, rank);
+    };
+    if (same && alike(a) && alike(b)) continue;
+    const auto said = [&](const Lowered& call, int64_t rank) {
+      return same ? call.name + ", which becomes " + becomes(call, rank) + "," : call.identity;
     };
     return {
-        {{"the ranks call different collectives" + where + ": " + RankName(a) + " " + said(call_a) +
+        {{"the ranks call different collectives" + where + ": " + RankName(a) + " " + said(call_a, a) +
               " at ",
           list_a[i]->site},
-         {", " + RankName(b) + " " + said(call_b) + " at ", list_b[i]->site},
+         {", " + RankName(b) + " " + said(call_b, b) + " at ", list_b[i]->site},
          {std::string(". Every rank of a group must make the same calls in the same order, with ") +
               (same ? "the same groups" : "the same shapes"),
           {}}}};
@@ -145,6 +152,15 @@ Failure NobodyGoesOn(const RankStates& ranks) {
   return failure;
 }
 
+// Whether a rank has something pending that the other has a part in.
+bool IsPeer(const RankStates& ranks, int64_t rank, int64_t other) {
+  const auto& pending = ranks[rank]->pending;
+  return std::any_of(pending.begin(), pending.end(), [&](const IssuedCall& issued) {
+    const auto group = GroupOf(issued, rank, ranks.size());
+    return std::find(group.begin(), group.end(), other) != group.end();
+  });
+}
+
 // Calls that agree within each group can still wait for each other in a circle across groups. Plays
 // the step through: a collective happens when it is the next of every rank of its group.
 Failure Deadlock(const RankStates& ranks, const Waiting& ready) {
@@ -190,6 +206,20 @@ Failure Deadlock(const RankStates& ranks, const Waiting& ready) {
 
 }  // namespace
 
+bool HaveOneInCommon(const RankStates& ranks, int64_t a, int64_t b) {
+  const auto groups_of = [&](int64_t rank) {
+    std::set<std::vector<int64_t>> groups;
+    for (const IssuedCall& issued : ranks[rank]->pending) {
+      groups.insert(GroupOf(issued, rank, ranks.size()));
+    }
+    return groups;
+  };
+  const auto of_a = groups_of(a);
+  const auto of_b = groups_of(b);
+  return std::any_of(of_a.begin(), of_a.end(),
+                     [&](const auto& group) { return of_b.count(group) > 0; });
+}
+
 Verdict Judge(const RankStates& ranks) {
   Verdict verdict;
   if (NothingDiffers(ranks)) {
@@ -220,7 +250,8 @@ Failure Missing(const RankStates& ranks, int64_t rank, std::chrono::milliseconds
         ranks[rank]->waits_at}},
       Failure::Kind::kTimeout};
   for (size_t peer = 0; peer < ranks.size(); ++peer) {
-    if (ranks[peer]->waiting || ranks[peer]->finished) continue;
+    const auto other = static_cast<int64_t>(peer);
+    if (ranks[peer]->waiting || ranks[peer]->finished || !IsPeer(ranks, rank, other)) continue;
     const IssuedCall& last = ranks[peer]->last;
     failure.phrases.push_back({"; " + RankName(peer) + " has not come, its last collective was " +
                                    (last.lowered ? last.lowered->name + " at " : "none"),

@@ -35,6 +35,9 @@ struct Verdict {
 // A rank goes on if it waits, and all its peers do, with as many calls, and no two differ.
 Verdict Judge(const RankStates& ranks);
 
+// Whether both have a collective of one group pending.
+bool HaveOneInCommon(const RankStates& ranks, int64_t a, int64_t b);
+
 // What a rank says that has waited as long as `limit` for others.
 Failure Missing(const RankStates& ranks, int64_t rank, std::chrono::milliseconds limit,
                 bool of_launch);

@@ -24,4 +24,16 @@ void Failure::Throw() const {
   }
 }
 
+Failure FailureOf(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const CollectiveMismatch& mismatch) {
+    return Because(mismatch.what(), Failure::Kind::kMismatch);
+  } catch (const CollectiveTimeout& timeout) {
+    return Because(timeout.what(), Failure::Kind::kTimeout);
+  } catch (const std::exception& other) {
+    return Because(other.what());
+  }
+}
+
 }  // namespace xla_cc

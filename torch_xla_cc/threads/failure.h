@@ -1,6 +1,7 @@
 // Why ranks cannot go on.
 #pragma once
 
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ struct Failure {
   // As the exception of its kind. Takes the interpreter lock.
   [[noreturn]] void Throw() const;
 };
+
+// Of an exception that is one of RanksDisagree, or another.
+Failure FailureOf(const std::exception_ptr& error);
 
 inline Failure Because(const std::string& text, Failure::Kind kind = Failure::Kind::kOther) {
   return {{{text, {}}}, kind};

@@ -34,18 +34,33 @@ void Meeting::Break(const RankGroup& group, Lock& lock, const std::function<std:
   const Failure failure = Because(why(), kind);
   lock.lock();
   ThrowIfBroken(group, lock);  // another was first
-  broken_ = failure;
-  changed_.notify_all();
-  std::set<int64_t> coming;  // those between here and their graphs
-  for (const auto& [member, call] : last_) {
-    const bool on_its_way = call->number > 0 && !call->meets;
-    if (on_its_way && call->state == GroupCall::State::kIssued) coming.insert(call->rank);
-  }
-  // And those who wait to run their graphs. With the lock, or who finds it broken may be told of it
-  // once more, in a call of another group.
-  if (world_) world_->Disagree(group.own(), coming, failure, this);
+  BreakWith(group, failure);
   lock.unlock();
   failure.Throw();
+}
+
+void Meeting::BreakWith(const RankGroup& group, const Failure& failure) {
+  broken_ = failure;
+  changed_.notify_all();
+  std::set<int64_t> coming;  // those between here and the end of their graphs
+  for (const auto& [member, call] : last_) {
+    const bool on_its_way = call->number > 0 && !call->meets && ended_[member] != call;
+    if (on_its_way && call->state == GroupCall::State::kIssued) coming.insert(call->rank);
+  }
+  // With the lock, or who finds it broken may be told of it once more, in a call of another group.
+  if (world_) world_->Disagree(group.own(), coming, failure, this);
+}
+
+void Meeting::Fail(const RankGroup& group, const Failure& failure) {
+  const std::lock_guard lock(mutex_);
+  if (!IsBroken()) BreakWith(group, failure);
+  if (world_) world_->Untell(group.own(), this);  // by another that was first
+}
+
+void Meeting::Ended(const RankGroup& group, const CallPtr& call) {
+  const std::lock_guard lock(mutex_);
+  ended_[group.rank] = call;
+  if (broken_ && world_) world_->Untell(group.own(), this);
 }
 
 void Meeting::Announce(const RankGroup& group, const CallPtr& call) {
@@ -83,7 +98,8 @@ std::vector<CallPtr> Meeting::Meet(const RankGroup& group, const CallPtr& call) 
   Numbered& numbered = calls_[call->number];
   const bool in_time = changed_.wait_for(
       lock, call->timeout, [&] { return numbered.calls.size() == size || IsBroken(); });
-  ThrowIfBroken(group, lock);
+  // If all have come, what another does next is no part of this.
+  if (numbered.calls.size() < size) ThrowIfBroken(group, lock);
   if (!in_time) {
     std::map<int, CallPtr> missing;  // and what they called last
     for (int rank = 0; rank < group.size(); ++rank) {

@@ -29,6 +29,11 @@ class Meeting {
   // Wakes all who wait: they throw.
   void Stop(const std::string& why);
 
+  // Breaks it, unless it is broken: a call of this rank has failed, which the others are told.
+  void Fail(const RankGroup& group, const Failure& failure);
+  // This rank is done with its call: what goes wrong now is for its next one here.
+  void Ended(const RankGroup& group, const CallPtr& call);
+
   // Notes what this rank does as its call of that number. Throws CollectiveMismatch, here and on
   // all ranks that wait, if another rank of the group has noted something else.
   void Announce(const RankGroup& group, const CallPtr& call);
@@ -67,6 +72,7 @@ class Meeting {
   void ThrowIfBroken(const RankGroup& group, Lock& lock);
   [[noreturn]] void Break(const RankGroup& group, Lock& lock,
                           const std::function<std::string()>& why, Failure::Kind kind);
+  void BreakWith(const RankGroup& group, const Failure& failure);
   bool IsBroken() const { return !stopped_.empty() || broken_; }
 
   const std::shared_ptr<World> world_;
@@ -74,6 +80,7 @@ class Meeting {
   std::condition_variable changed_;
   std::map<uint64_t, Numbered> calls_;  // by number
   std::map<int, CallPtr> last_;         // by rank
+  std::map<int, CallPtr> ended_;        // the same
   std::list<Slot> sent_;                // and not asked for
   std::list<SlotPtr> asked_;            // for what was not sent
   Failure broken_;

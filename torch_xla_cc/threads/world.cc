@@ -197,19 +197,29 @@ Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
     const uint64_t before = self.released;
     Evaluate(rank);
     const auto limit = std::min(timeout_, self.limit);
+    self.meets = true;
     const bool in_time =
         changed.wait_for(lock, limit, [&] { return failed() || self.released != before; });
-    if (ended_) return Stopped();
+    self.meets = false;
     if (self.released == before) {
+      if (ended_) return Stopped();
+      if (!in_time && self.limit < timeout_) {
+        // Its group tells the others: those who are in none of it have done nothing wrong.
+        const Failure missing = Missing(States(), rank, limit, false);
+        self.waiting = false;
+        Tell(rank, {}, missing, nullptr);
+        return missing;
+      }
       if (!in_time) {
-        failure_ = Missing(States(), rank, limit, timeout_ <= self.limit);
+        failure_ = Missing(States(), rank, limit, true);
         for (Rank& r : ranks_) r.told = false;
         changed.notify_all();
       }
       self.waiting = false;
       return TakeFailureLocked(rank);
     }
-    // From here on it must go on, whatever fails elsewhere: its peers will be in their collectives.
+    // From here on it must go on, whatever fails elsewhere, and if the world ends: its peers will be
+    // in their collectives, and one of them may be about to hand over its graph.
     batch = self.batch;
   }
   lock.unlock();
@@ -232,32 +242,6 @@ Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
     self.idle = true;
   }
   return {};
-}
-
-// Each of them for itself: one that has been told may be in its next world, and find the next
-// failure there, before another has woken.
-void World::Disagree(int64_t rank, const std::set<int64_t>& coming, const Failure& failure,
-                     const Meeting* where) {
-  const std::lock_guard<std::mutex> lock(monitor_.mutex);
-  if (!Runs(rank) || final_) return;
-  for (size_t r = 0; r < ranks_.size(); ++r) {
-    const auto other = static_cast<int64_t>(r);
-    if (other == rank || (!ranks_[r].waiting && coming.count(other) == 0)) continue;
-    // What it has pending stays, or it would not come to hear of this.
-    ranks_[r].to_tell.emplace_back(where, failure);
-    ranks_[r].waiting = false;
-  }
-  Lose(rank);
-  monitor_.changed.notify_all();
-}
-
-void World::Told(int64_t rank, const Meeting* where) {
-  const std::lock_guard<std::mutex> lock(monitor_.mutex);
-  if (!Runs(rank)) return;
-  auto& to_tell = ranks_[rank].to_tell;
-  const auto from_there = [&](const auto& one) { return one.first == where; };
-  to_tell.erase(std::remove_if(to_tell.begin(), to_tell.end(), from_there), to_tell.end());
-  Lose(rank);
 }
 
 void World::Finish(int64_t rank, Site site) {
@@ -371,27 +355,6 @@ void World::Release(const std::vector<int64_t>& ranks, int64_t caller) {
   if (batch->programs > 1 || batch->leaders.begin()->second != caller) {
     monitor_.changed.notify_all();
   }
-}
-
-std::shared_ptr<Meeting> World::Join(const RankGroup& group) {
-  Lock lock(monitor_.mutex);
-  if (ended_) {
-    lock.unlock();
-    Outside().Throw();
-  }
-  const Members members{group.name, group.members};
-  const int time = joined_[{members, group.own()}]++;
-  Joint& joint = meetings_[{members, time}];
-  if (joint.joined == 0) {
-    joint.kept = std::make_shared<Meeting>(shared_from_this());
-    joint.meeting = joint.kept;
-  }
-  std::shared_ptr<Meeting> meeting = joint.kept;
-  if (++joint.joined >= group.members.size()) joint.kept.reset();
-  const std::string stopped = stopped_;
-  lock.unlock();  // a meeting that breaks asks for it with its own
-  if (!stopped.empty()) meeting->Stop(stopped);
-  return meeting;
 }
 
 }  // namespace xla_cc

@@ -87,12 +87,14 @@ class World : public std::enable_shared_from_this<World> {
   // Call without the interpreter lock.
   Failure Meet(int64_t rank, Site site, const std::string& program_hash, const HandOver& graph);
 
-  // All ranks that wait to run their graphs, or are `coming` to, are to raise this; `rank`, which
-  // found it in that meeting, does by itself.
+  // Ranks that are `coming` to run their graphs, or wait there with a collective that `rank` has
+  // pending as well, are to raise this; `rank`, which found it in that meeting, does by itself.
   void Disagree(int64_t rank, const std::set<int64_t>& coming, const Failure& failure,
                 const Meeting* where);
   // This rank has been told of what was found there.
   void Told(int64_t rank, const Meeting* where);
+  // This rank need not be told of what was found there: its call was not in it.
+  void Untell(int64_t rank, const Meeting* where);
   // This rank has returned from its function.
   void Finish(int64_t rank, Site site);
   // This rank has raised: the others shall stop.
@@ -115,6 +117,7 @@ class World : public std::enable_shared_from_this<World> {
     bool told = false;                                        // of failure_
     std::vector<std::pair<const Meeting*, Failure>> to_tell;  // beside that, of this rank alone
     bool entered = false;
+    bool meets = false;  // its own thread waits for its peers, or has not woken yet
     bool idle = true;
     uint64_t released = 0;
     int64_t losses = 0;
@@ -138,6 +141,9 @@ class World : public std::enable_shared_from_this<World> {
   // All of these with the monitor held.
   bool Runs(int64_t rank) const;  // whether there is such a rank
   void Lose(int64_t rank);
+  void Tell(int64_t rank, const std::set<int64_t>& coming, const Failure& failure,
+            const Meeting* where);
+  bool Forget(int64_t rank, const Meeting* where);
   void Evaluate(int64_t caller);
   void Release(const std::vector<int64_t>& ranks, int64_t caller);
   RankStates States() const;

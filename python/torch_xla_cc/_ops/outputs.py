@@ -8,7 +8,7 @@ import torch
 
 from torch_xla_cc._ops.types import Operands
 from torch_xla_cc._runtime.device_tensors import become
-from torch_xla_cc._runtime.private import is_functional_tensor
+from torch_xla_cc._runtime.private import is_functional_tensor, storage_use_count
 
 
 def write(op: str, outputs: Operands, results: Operands) -> Any:  # noqa: ANN401 (as `outputs`)
@@ -47,10 +47,19 @@ def write(op: str, outputs: Operands, results: Operands) -> Any:  # noqa: ANN401
             if target.shape == value.shape:
                 target.copy_(value)
             else:
+                torch.autograd.graph.increment_version(target)  # who saved it for a gradient is told
                 become(target, value.clone())
     return outputs
 
 
 def _may_grow(target: torch.Tensor) -> bool:
-    """Whether it can take another shape, as torch_xla has it: it is no view, and is not traced."""
-    return is_functional_tensor(target) and not target._is_view() and not target.requires_grad
+    """Whether it can take another shape, as torch_xla has it.
+
+    It is not traced, and no other tensor is of its memory: that would keep its shape, and be wrong.
+    """
+    if torch.compiler.is_compiling() or not is_functional_tensor(target) or target.requires_grad:
+        return False
+    return not target._is_view() and storage_use_count(target.untyped_storage()._cdata) <= _ALONE
+
+
+_ALONE = 2  # the tensor, and the storage that is asked

@@ -10,6 +10,7 @@ from torch_xla_cc import _C
 from torch_xla_cc._runtime.patches import changes
 from torch_xla_cc._runtime.private import XLAC
 
+_MOST_DEVICES = 128
 _started: int | None = None  # with how many devices, if the runtime was started here
 
 
@@ -22,6 +23,7 @@ def started(nprocs: int | None) -> Iterator[int]:
     """
     global _started
     wanted = nprocs or _started or _from_environment("CPU_NUM_DEVICES", 1)
+    require("CPU_NUM_DEVICES" if nprocs is None else "nprocs", wanted)
     with changes("torch_xla_cc.launch") as made:
         runs = XLAC._xla_runtime_is_initialized()
         if not runs or _started == wanted:
@@ -40,6 +42,15 @@ def started(nprocs: int | None) -> Iterator[int]:
         if wanted > 1:
             _name_fallbacks()
         yield wanted
+
+
+def require(name: str, devices: int) -> None:
+    """Raise unless there can be so many."""
+    if not 1 <= devices <= _MOST_DEVICES:
+        raise ValueError(
+            f"launch: {name} = {devices}, but it must be 1 to {_MOST_DEVICES}: torch has no more "
+            "devices of a kind"
+        )
 
 
 def _variables(devices: int) -> dict[str, str]:

@@ -25,7 +25,6 @@ from torch_xla_cc._threads import checkpoints, compiling, cpu_devices, eager, re
 from torch_xla_cc._threads.mailboxes import mailboxes
 
 _DEFAULT_TIMEOUT_S = 600.0
-_MOST_DEVICES = 128
 _running = threading.Lock()  # held by the launch of this process
 _GRACE_S = 5.0  # how long ranks that are told to stop may take
 _at_end: list[Callable[[], None]] = []
@@ -214,11 +213,8 @@ def launch(
         return _launch_processes(fn, args, nprocs)
     if nprocs is not None and (not isinstance(nprocs, int) or isinstance(nprocs, bool)):
         raise TypeError(f"launch: nprocs = {show(nprocs)}, but it must be an int")
-    if nprocs is not None and not 1 <= nprocs <= _MOST_DEVICES:
-        raise ValueError(
-            f"launch: nprocs = {nprocs}, but it must be 1 to {_MOST_DEVICES}: torch has no more "
-            "devices of a kind"
-        )
+    if nprocs is not None:
+        cpu_devices.require("nprocs", nprocs)
     if _forked_with_runtime:
         raise RuntimeError(
             "launch: this process was forked from one in which the XLA runtime had started, and "

@@ -40,6 +40,7 @@ def move(
         return
     for parameter in parameters:
         moved = nn.Parameter(parameter.detach().to(device), parameter.requires_grad)
+        moved.grad = None if parameter.grad is None else parameter.grad.to(device)
         _modules.become(parameter, moved)
     for buffer in buffers:
         torch.utils.swap_tensors(buffer, buffer.to(device))

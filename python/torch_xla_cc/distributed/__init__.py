@@ -58,6 +58,10 @@ def _group(options: Any) -> _C.RankGroup:  # noqa: ANN401 (types of c10d)
     return _C.RankGroup(options.group_id, members, world_size, options.group_rank)
 
 
+# As far as gloo and stores count; C++ has the same (groupcall/group_call.h).
+_LONGEST = timedelta(days=3650)
+
+
 def _milliseconds(options: Any) -> int:  # noqa: ANN401
     return int(options.timeout.total_seconds() * 1000)
 
@@ -86,10 +90,11 @@ def _meet(store: c10d_bindings.Store, size: int, timeout: timedelta) -> None:
 
 def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
     rank, size, store = options.group_rank, options.group_size, _store(options)
+    timeout = min(options.timeout, _LONGEST)
     gloo = c10d_bindings.ProcessGroupGloo(
-        c10d_bindings.PrefixStore("gloo", store), rank, size, options.timeout
+        c10d_bindings.PrefixStore("gloo", store), rank, size, timeout
     )
-    _meet(store, size, options.timeout)
+    _meet(store, size, timeout)
     group, milliseconds = _group(options), _milliseconds(options)
     return _C.process_backend(gloo, store, _check_mode(), in_graph, group, milliseconds)
 

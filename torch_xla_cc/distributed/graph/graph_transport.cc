@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "torch_xla_cc/distributed/call_mode.h"
 #include "torch_xla_cc/distributed/graph/rows.h"
 #include "torch_xla_cc/distributed/graph/run_pending.h"
@@ -95,6 +97,7 @@ void GraphTransport::Admit(const CallPtr& call) {
 }
 
 void GraphTransport::Forget() {
+  if (meeting_) meeting_->Fail(group(), FailureOf(std::current_exception()));
   if (!beside_) DropPending(group());
 }
 
@@ -114,7 +117,9 @@ Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
 // gave while another goes on to its next call. In a lazy graph that rank's call would not have been
 // issued. So what is pending runs with each call, but where the program says that it need not.
 WorkPtr GraphTransport::Done(const CallPtr& call, Tensors outputs) const {
+  if (holds_) held_ = std::max(held_, call->timeout);
   if (!holds_ && !CallMode::OfThread().in_graph) RunPending(group(), call->timeout);
+  if (meeting_) meeting_->Ended(group(), call);
   call->End(GroupCall::State::kDone);
   return Issued(std::move(outputs));
 }
@@ -135,7 +140,14 @@ Tensors GraphTransport::IssueApart(const CallPtr& call, const Collective& node,
 
 void GraphTransport::Release() {
   holds_ = false;
-  if (!CallMode::OfThread().in_graph) RunPending(group(), World::kNoLimit);
+  if (CallMode::OfThread().in_graph) return;
+  try {
+    RunPending(group(), held_.count() > 0 ? held_ : World::kNoLimit);
+  } catch (const RanksDisagree&) {
+    health().Break(std::current_exception());
+    Forget();
+    throw;
+  }
 }
 
 WorkPtr GraphTransport::AllReduce(const CallPtr& call, const Tensors& xs,

@@ -27,7 +27,10 @@ class GraphTransport final : public Transport {
   void Announce(const CallPtr& call) override;
   void Admit(const CallPtr& call) override;
   void Forget() override;
-  void Hold() override { holds_ = true; }
+  void Hold() override {
+    holds_ = true;
+    held_ = Timeout(0);
+  }
   void StopHolding() noexcept override { holds_ = false; }
   void Release() override;
 
@@ -82,6 +85,7 @@ class GraphTransport final : public Transport {
   std::unique_ptr<HostTransport> beside_;
   std::shared_ptr<Meeting> meeting_;
   bool holds_ = false;
+  mutable Timeout held_{0};  // the longest limit of the calls that are held
 };
 
 }  // namespace xla_cc

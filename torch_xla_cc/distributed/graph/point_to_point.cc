@@ -37,12 +37,13 @@ WorkPtr GraphTransport::Recv(const CallPtr& call, const at::Tensor& x, int from,
   const auto take = [meeting = meeting_, group = group(), health = shared_health(), call, x,
                      slot](Timeout of_wait) {
     const Timeout limit = of_wait == kNoTimeout ? call->timeout : of_wait;
-    RunPending(group, limit);  // the sender may wait for it
     try {
+      RunPending(group, limit);  // the sender may wait for it
       Unlocked([&] { meeting->Await(group, slot, limit); });
     } catch (...) {
       call->End(GroupCall::State::kFailed);
       health->Break(std::current_exception());
+      meeting->Fail(group, FailureOf(std::current_exception()));
       throw;
     }
     Write(x, std::any_cast<const at::Tensor&>(slot->value).to(x.device()));

@@ -12,6 +12,7 @@ namespace xla_cc {
 void BackgroundTask::Start(std::function<void()> f) {
   {
     const std::lock_guard lock(mutex_);
+    if (started_) return;
     started_ = true;
   }
   std::thread([this, given = std::move(f)]() mutable {

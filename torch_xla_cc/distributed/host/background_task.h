@@ -12,7 +12,7 @@ namespace xla_cc {
 
 class BackgroundTask {
  public:
-  // Once. `f` keeps alive what this is a part of.
+  // Once: not again on another thread. `f` keeps alive what this is a part of.
   void Start(std::function<void()> f);
   bool started();
   bool ended();

@@ -115,11 +115,17 @@ HostSend::HostSend(PointToPoint ends, const at::Tensor& x, at::Tensor bytes, uin
 void HostSend::Await(Timeout limit) {
   std::unique_lock lock(await_mutex_, std::defer_lock);
   if (!Unlocked([&] { return lock.try_lock_for(limit); })) ThrowLate(ends_, limit);
-  if (done_) return;  // another thread was first
-  InGloo(ends_, [&] {
-    for (const WorkPtr& part : parts_) part->wait(limit);
-    ends_.check->ThrowIfBroken();  // the receiver may have found it wrong
-  });
+  if (done_) return;                             // another thread was first
+  if (failed_) std::rethrow_exception(failed_);  // gloo would wait once more
+  try {
+    InGloo(ends_, [&] {
+      for (const WorkPtr& part : parts_) part->wait(limit);
+      ends_.check->ThrowIfBroken();  // the receiver may have found it wrong
+    });
+  } catch (...) {
+    failed_ = std::current_exception();
+    throw;
+  }
   parts_.clear();
   ends_.call->End(GroupCall::State::kDone);
   done_ = true;

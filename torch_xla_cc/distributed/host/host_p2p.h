@@ -71,6 +71,7 @@ class HostSend final : public c10d::Work {
   PointToPoint ends_;
   at::Tensor x_;
   std::vector<WorkPtr> parts_;
+  std::exception_ptr failed_;  // like these, of who has await_mutex_
   std::timed_mutex await_mutex_;
   std::atomic<bool> done_{false};
   BackgroundTask watch_;

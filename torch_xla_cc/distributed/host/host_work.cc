@@ -31,7 +31,8 @@ void HostWork::Start() {
   try {
     health_->ThrowIfBroken();
     const bool compared = call_->state != GroupCall::State::kIssued;
-    if (!compared) said_by_all_ = check_->Compare(*call_, said_);
+    // Without steps something else carries it out, which may need to know.
+    if (!compared) said_by_all_ = check_->Compare(*call_, said_, steps_.empty());
     call_->state = GroupCall::State::kRunning;
     const auto self = c10::intrusive_ptr<HostWork>::reclaim_copy(this);
     std::vector<WorkPtr> works;

@@ -1,10 +1,8 @@
 #include "torch_xla_cc/distributed/host/store_check.h"
 
 #include <c10/util/Exception.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <sstream>
 #include <thread>
 
@@ -22,62 +20,15 @@ constexpr Timeout kFirstPause{20};
 constexpr Timeout kDying{2000};   // from the loss of a process's connections to its end, at most
 constexpr Timeout kAnswer{5000};  // how long to wait for what is there
 constexpr const char* kBroken = "broken";
-constexpr const char* kProcess = "process";
+constexpr const char* kTells = "tells";
 constexpr const char* kLast = "last";  // of the calls that the group numbers
 constexpr const char* kNote = "note";  // of those of two ranks
 // How many calls a rank's part of them is kept at most: to delete it takes an answer of the store.
 constexpr uint64_t kKept = 32;
+constexpr int64_t kGaveUp = int64_t{1} << 32;  // more than there are ranks
 
 std::vector<uint8_t> ToBytes(const std::string& text) { return {text.begin(), text.end()}; }
 std::string ToText(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
-
-std::string FirstLine(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-// The fields of /proc/<pid>/stat behind the name, which may hold anything: state first.
-std::vector<std::string> Stat(const std::string& pid) {
-  const std::string line = FirstLine("/proc/" + pid + "/stat");
-  const size_t name_end = line.rfind(')');
-  if (name_end == std::string::npos) return {};
-  std::istringstream rest(line.substr(name_end + 1));
-  std::vector<std::string> fields;
-  for (std::string field; rest >> field;) fields.push_back(field);
-  return fields;
-}
-
-constexpr size_t kState = 0;
-constexpr size_t kStart = 19;  // when the process began
-
-// The machine and its process numbers: those of a container are others.
-std::string Place() {
-  char space[64] = {};
-  const ssize_t size = readlink("/proc/self/ns/pid", space, sizeof(space) - 1);
-  return FirstLine("/proc/sys/kernel/random/boot_id") + " " +
-         (size > 0 ? std::string(space, size) : "?");
-}
-
-std::string ThisProcess() {
-  const std::string pid = std::to_string(getpid());
-  const std::vector<std::string> stat = Stat(pid);
-  return Place() + " " + pid + " " + (stat.size() > kStart ? stat[kStart] : "?");
-}
-
-// Whether it is on this machine and no longer runs.
-bool HasDied(const std::string& process) {
-  std::istringstream fields(process);
-  std::string boot;
-  std::string space;
-  std::string pid;
-  std::string start;
-  if (!(fields >> boot >> space >> pid >> start) || boot + " " + space != Place()) return false;
-  const std::vector<std::string> stat = Stat(pid);
-  if (stat.size() <= kStart) return true;
-  return stat[kStart] != start || stat[kState] == "Z" || stat[kState] == "X";
-}
 
 // Whether a wait in a store has ended without what was waited for. FileStore says so in words only.
 bool IsTimeout(const std::exception& error) {
@@ -92,20 +43,18 @@ std::string KeyOf(const char* kind, int rank) {
 }  // namespace
 
 StoreCheck::StoreCheck(RankGroup group, const StorePtr& store, CheckMode mode)
-    : group_(std::move(group)), mode_(mode), store_(store) {
-  store_.Connect()->set(KeyOf(kProcess, group_.rank), ToBytes(ThisProcess()));
+    : group_(std::move(group)), mode_(mode), store_(store), machine_(group_.rank, store_) {
+  // So that those of all ranks can be read in one request.
+  store_.Connect()->multiSet({KeyOf(kLast, group_.rank), KeyOf(kNote, group_.rank)}, {{}, {}});
 }
 
-std::vector<std::string> StoreCheck::Keys(uint64_t number, const Said& said) const {
+StoreCheck::Roll StoreCheck::RollOf(uint64_t number, const Said& said) const {
   // Of one build on all ranks.
   const size_t same =
       std::hash<std::string>()(said.what + (mode_ == CheckMode::kFull ? said.site : ""));
-  std::vector<std::string> keys;
-  for (int rank = 0; rank < group_.size(); ++rank) {
-    keys.push_back(std::to_string(number) + "/" + std::to_string(rank) + "/" +
-                   std::to_string(same));
-  }
-  return keys;
+  const std::string call = std::to_string(number);
+  const std::string key = call + "/" + std::to_string(same);
+  return {key, key + "/all", key + "/told", call + "/late"};
 }
 
 StoreCheck::Bytes StoreCheck::Numbered(uint64_t number, const Said& said) {
@@ -121,18 +70,6 @@ std::string StoreCheck::Get(const std::string& key, const std::string& otherwise
   return otherwise;
 }
 
-std::vector<int> StoreCheck::Dead() {
-  const std::lock_guard lock(mutex_);
-  processes_.resize(group_.size());
-  std::vector<int> dead;
-  for (int rank = 0; rank < group_.size(); ++rank) {
-    std::string& process = processes_[rank];
-    if (process.empty()) process = Get(KeyOf(kProcess, rank), "");
-    if (!process.empty() && HasDied(process)) dead.push_back(rank);
-  }
-  return dead;
-}
-
 StoreCheck::Last StoreCheck::Parsed(const std::string& numbered) {
   std::istringstream text(numbered);
   Last last;
@@ -142,16 +79,34 @@ StoreCheck::Last StoreCheck::Parsed(const std::string& numbered) {
   return last;
 }
 
-StoreCheck::Last StoreCheck::LastOf(const char* kind, int rank) {
-  return Parsed(Get(KeyOf(kind, rank), ""));
-}
-
-std::string StoreCheck::LastCall(int rank) {
-  const Last numbered = LastOf(kLast, rank);
-  const Last other = LastOf(kNote, rank);
+std::string StoreCheck::LastCall(const Last& numbered, const Last& other) {
   const Last& last = numbered.order > other.order ? numbered : other;
   if (last.order == 0) return "made no call of this group";
   return "last called " + last.said.what + " at " + last.said.site;
+}
+
+std::vector<StoreCheck::Last> StoreCheck::ReadLast(const Connection& store,
+                                                   const char* kind) const {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < group_.size(); ++rank) keys.push_back(KeyOf(kind, rank));
+  std::vector<Last> calls;
+  if (!store->check(keys)) return calls;
+  for (const Bytes& bytes : store.Await(keys, kAnswer)) calls.push_back(Parsed(ToText(bytes)));
+  return calls;
+}
+
+std::vector<StoreCheck::Last> StoreCheck::LastOfAll(const char* kind) {
+  try {
+    std::vector<Last> calls = ReadLast(store_.Connect(), kind);
+    if (!calls.empty()) return calls;
+  } catch (const std::exception&) {
+  }
+  // A rank has not made the group yet, or the store is gone.
+  std::vector<Last> calls;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    calls.push_back(Parsed(Get(KeyOf(kind, rank), "")));
+  }
+  return calls;
 }
 
 void StoreCheck::Note(const Said& said) {
@@ -177,9 +132,24 @@ void StoreCheck::ThrowIfBroken() {
   throw CollectiveMismatch(told.substr(1));
 }
 
+void StoreCheck::LetOneTell() {
+  try {
+    if (store_.Connect()->add(kTells, 1) == 1) return;
+  } catch (const std::exception&) {
+    return;
+  }
+  // It may die meanwhile.
+  const Clock::time_point end = Clock::now() + kAnswer;
+  for (Timeout pause = kFirstPause; Clock::now() < end; pause = std::min(2 * pause, kSlice)) {
+    ThrowIfBroken();
+    std::this_thread::sleep_for(pause);
+  }
+}
+
 void StoreCheck::ThrowMissing(const GroupCall& call, const Said& said,
                               const std::vector<int>& dead) {
   ThrowIfBroken();
+  LetOneTell();
   std::string text = "group " + group_.name + ": " + RankName(group_, group_.rank);
   if (dead.empty()) {
     text += " waited the timeout of " + Milliseconds(call.timeout) + " with ";
@@ -187,44 +157,61 @@ void StoreCheck::ThrowMissing(const GroupCall& call, const Said& said,
     text += " waits in vain with ";
   }
   text += said.what + " at " + said.site;
+  const std::vector<Last> numbered = LastOfAll(kLast);
+  const std::vector<Last> others = LastOfAll(kNote);
   for (int rank = 0; rank < group_.size(); ++rank) {
     const bool died = std::find(dead.begin(), dead.end(), rank) != dead.end();
     if (rank == group_.rank) continue;
-    if (call.number > 0 && !died && LastOf(kLast, rank).number >= call.number) continue;
+    if (call.number > 0 && !died && numbered[rank].number >= call.number) continue;
     text += "; " + RankName(group_, rank) + (died ? " has died, and " : " has not come, and ") +
-            LastCall(rank);
+            LastCall(numbered[rank], others[rank]);
   }
   Break(text, true);
   throw CollectiveTimeout(text);
 }
 
-std::vector<Said> StoreCheck::Compare(const GroupCall& call, const Said& said) {
+std::vector<Said> StoreCheck::Compare(const GroupCall& call, const Said& said, bool tell) {
   if (group_.size() == 1 || (mode_ == CheckMode::kOff && !call.meets)) return {};
-  const bool differs_by_rank = !said.sent.empty() || !said.ends.empty();
-  const std::vector<std::string> keys = Keys(call.number, said);
+  const bool differs = !said.sent.empty() || !said.ends.empty();
+  const Roll roll = RollOf(call.number, said);
   std::vector<Said> calls;
   try {
     const Connection store = store_.Connect();
-    store->multiSet({keys[group_.rank], KeyOf(kLast, group_.rank)},
-                    {ToBytes(differs_by_rank ? Encode(said) : "1"), Numbered(call.number, said)});
-    const auto await = [&](Timeout limit) {
-      if (!differs_by_rank) return store->wait(keys, limit);
-      for (const Bytes& bytes : store.Await(keys, limit)) calls.push_back(Decode(ToText(bytes)));
-    };
-    try {
-      await(std::min(call.timeout, kSlice));
-    } catch (const std::exception& error) {
-      if (!IsTimeout(error)) throw;
-      AwaitLonger(keys, call, said);
-      await(kSlice);
+    store->set(KeyOf(kLast, group_.rank), Numbered(call.number, said));
+    if (store->add(roll.count, 1) == group_.size()) {
+      calls = LetAllGoOn(store, roll, differs, tell);
+    } else {
+      try {
+        store->wait({roll.all}, std::min(call.timeout, kSlice));
+      } catch (const std::exception& error) {
+        if (!IsTimeout(error)) throw;
+        AwaitLonger(call, said, roll);
+      }
+      if (differs && tell) calls = DecodeAll(ToText(store.Await({roll.told}, kAnswer)[0]));
     }
   } catch (const c10::DistError& error) {  // not the slice: the store cannot be reached
     Explain(call, said, error.what(), -1);
   }
-  if (to_delete_.empty()) Dead();  // reads who they are, while whoever keeps the store lives
-  to_delete_.push_back(keys[group_.rank]);
-  if (differs_by_rank) ThrowIfTheyDiffer(calls);
+  compared_ = call.number;
+  machine_.AllHaveTold();
+  if (call.number % group_.size() == static_cast<uint64_t>(group_.rank)) {  // they take turns
+    to_delete_.emplace_back(call.number, roll.count);
+    to_delete_.emplace_back(call.number, roll.all);
+    if (differs && tell) to_delete_.emplace_back(call.number, roll.told);
+  }
   return calls;
+}
+
+std::vector<Said> StoreCheck::LetAllGoOn(const Connection& store, const Roll& roll, bool differs,
+                                         bool tell) {
+  std::vector<Said> calls;
+  if (differs) {
+    for (Last& last : ReadLast(store, kLast)) calls.push_back(std::move(last.said));
+    ThrowIfTheyDiffer(calls);
+    if (tell) store->set(roll.told, ToBytes(EncodeAll(calls)));
+  }
+  store->set(roll.all, Bytes());
+  return tell ? calls : std::vector<Said>();
 }
 
 void StoreCheck::ThrowIfTheyDiffer(const std::vector<Said>& calls) {
@@ -234,45 +221,48 @@ void StoreCheck::ThrowIfTheyDiffer(const std::vector<Said>& calls) {
   throw CollectiveMismatch(wrong);
 }
 
-std::vector<Said> StoreCheck::AllAt(uint64_t number) {
-  std::vector<std::string> keys;
-  for (int rank = 0; rank < group_.size(); ++rank) keys.push_back(KeyOf(kLast, rank));
-  const Connection store = store_.Connect();
-  if (!store->check(keys)) return {};
-  std::vector<Said> calls;
-  for (const Bytes& bytes : store.Await(keys, kSlice)) {
-    Last last = Parsed(ToText(bytes));
-    if (last.number != number) return {};
-    calls.push_back(std::move(last.said));
+bool StoreCheck::GiveUp(const Roll& roll) {
+  try {
+    const int64_t count = store_.Connect()->add(roll.count, -kGaveUp);
+    const bool was_full = count == group_.size() - kGaveUp;
+    const bool another_was_first = count < -kGaveUp;
+    return was_full || another_was_first;
+  } catch (const std::exception&) {
+    return false;
   }
-  return calls;
 }
 
-void StoreCheck::AwaitLonger(const std::vector<std::string>& keys, const GroupCall& call,
-                             const Said& said) {
+void StoreCheck::AwaitLonger(const GroupCall& call, const Said& said, const Roll& roll) {
+  std::vector<int> dead;
   try {
-    AwaitKeys(keys, call, said);
-    ThrowIfBroken();  // by a rank that has given up just before the last one came
+    const int64_t late = store_.Connect()->add(roll.late, 1);
+    if (late == 1) to_delete_.emplace_back(call.number, roll.late);
+    if (late == group_.size()) {  // all have come, and not to one place
+      std::vector<Said> calls;
+      for (Last& last : ReadLast(store_.Connect(), kLast)) calls.push_back(std::move(last.said));
+      ThrowIfTheyDiffer(calls);
+    }
+    if (Watch(call.timeout - kSlice, roll, &dead)) return;
   } catch (const std::exception&) {
-    // Or a rank that comes later would find that all are there, and begin alone.
-    Delete(keys[group_.rank]);
+    GiveUp(roll);
     throw;
   }
+  if (GiveUp(roll) && Watch(kAnswer, roll, nullptr)) return;
+  ThrowMissing(call, said, dead);
 }
 
 // Asks, and does not wait in the store, which prints a warning each time that it waits in vain.
-void StoreCheck::AwaitKeys(const std::vector<std::string>& keys, const GroupCall& call,
-                           const Said& said) {
-  const Clock::time_point end = Clock::now() + std::max(call.timeout - kSlice, Timeout(0));
-  for (Timeout pause = kFirstPause; !store_.Connect()->check(keys);
+bool StoreCheck::Watch(Timeout limit, const Roll& roll, std::vector<int>* dead) {
+  const Clock::time_point end = Clock::now() + std::max(limit, Timeout(0));
+  for (Timeout pause = kFirstPause; !store_.Connect()->check({roll.all});
        pause = std::min(2 * pause, kSlice)) {
     ThrowIfBroken();
-    if (const auto calls = AllAt(call.number); !calls.empty()) ThrowIfTheyDiffer(calls);
-    const std::vector<int> dead = Dead();
-    if (!dead.empty() || Clock::now() >= end) ThrowMissing(call, said, dead);
+    if (dead != nullptr) *dead = machine_.Dead();
+    if ((dead != nullptr && !dead->empty()) || Clock::now() >= end) return false;
     std::this_thread::sleep_for(
         std::clamp(std::chrono::duration_cast<Timeout>(end - Clock::now()), Timeout(1), pause));
   }
+  return true;
 }
 
 bool StoreCheck::Delete(const std::string& key) {
@@ -285,10 +275,12 @@ bool StoreCheck::Delete(const std::string& key) {
 }
 
 void StoreCheck::CleanUp() {
-  // All ranks have come to the last call, and so have read those before. They take turns.
+  // All ranks have come to the last call, and so are past those before. They take turns.
   if (++cleaned_up_ % kKept != group_.rank % kKept) return;
-  while (to_delete_.size() > 1 && Delete(to_delete_.front())) to_delete_.erase(to_delete_.begin());
-  if (to_delete_.size() > 1) to_delete_.clear();
+  while (!to_delete_.empty() && to_delete_.front().first < compared_) {
+    if (!Delete(to_delete_.front().second)) return to_delete_.clear();
+    to_delete_.pop_front();
+  }
 }
 
 void StoreCheck::Explain(const GroupCall& call, const Said& said, const std::string& error,
@@ -296,23 +288,31 @@ void StoreCheck::Explain(const GroupCall& call, const Said& said, const std::str
   ThrowIfBroken();
   const bool timed_out =
       error.find("imed out") != std::string::npos || error.find("imeout") != std::string::npos;
-  std::vector<int> dead = Dead();
+  std::vector<int> dead = machine_.Dead();
   // A process that is killed loses its connections first, and is gone a little later.
   const Clock::time_point end = Clock::now() + kDying;
   Timeout pause = kFirstPause;
   for (; dead.empty() && !timed_out && Clock::now() < end; pause = std::min(2 * pause, kSlice)) {
     std::this_thread::sleep_for(pause);
     ThrowIfBroken();
-    dead = Dead();
+    dead = machine_.Dead();
   }
   if (!dead.empty()) ThrowMissing(call, said, dead);
+  if (peer < 0) LetOneTell();
   std::string text = "group " + group_.name + ": " + RankName(group_, group_.rank);
   text += timed_out ? " waited the timeout of " + Milliseconds(call.timeout) + " in "
                     : " has failed in ";
   text += said.what + " at " + said.site;
-  for (int rank = 0; rank < group_.size(); ++rank) {
-    if (rank == group_.rank || (peer >= 0 && rank != peer)) continue;
-    text += "; " + RankName(group_, rank) + " " + LastCall(rank);
+  if (peer >= 0 && peer != group_.rank) {
+    text += "; " + RankName(group_, peer) + " " +
+            LastCall(Parsed(Get(KeyOf(kLast, peer), "")), Parsed(Get(KeyOf(kNote, peer), "")));
+  } else if (peer < 0) {
+    const std::vector<Last> numbered = LastOfAll(kLast);
+    const std::vector<Last> others = LastOfAll(kNote);
+    for (int rank = 0; rank < group_.size(); ++rank) {
+      if (rank == group_.rank) continue;
+      text += "; " + RankName(group_, rank) + " " + LastCall(numbered[rank], others[rank]);
+    }
   }
   text += " (" + error.substr(0, error.find('\n')) + ")";
   Break(text, true);

@@ -1,14 +1,25 @@
 // What ranks that are processes tell each other over the store of their group, before anything can
 // block on a call: what each is about to do, that it has failed, and that it is alive.
+//
+// A call costs a rank a few requests, however many ranks there are. Each counts itself where those
+// count who say the same of their call of that number; who makes the count full is the last, and
+// says that all are there, for which the others wait. A rank that gives up takes kGaveUp from the
+// count, so the store itself decides which came first: if the count was full, all have come and it
+// goes on; if not, it never will be, and a rank that comes later cannot begin alone. Of several
+// that give up the first knows which it is, and the others wait for what it says. Ranks that say
+// different things are counted in different places, and wait: the last of all to have waited for a
+// while reads what each said. Keys of a call are deleted when all have come to a later one.
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "torch_xla_cc/distributed/host/connections.h"
+#include "torch_xla_cc/distributed/host/machine_ranks.h"
 #include "torch_xla_cc/groupcall/group_call.h"
 
 namespace xla_cc {
@@ -21,9 +32,9 @@ class StoreCheck {
 
   // Waits until all ranks of the group have come to their call of that number, and compares. Throws
   // CollectiveMismatch or CollectiveTimeout, on all ranks. On one thread at a time. What each rank
-  // said, if that is not the same for all: sizes, ends of messages.
-  std::vector<Said> Compare(const GroupCall& call, const Said& said);
-  // Forgets this rank's part of earlier calls, which all have read; takes a while.
+  // said if `tell`, which is the same on all, and what they say differs: sizes, ends of messages.
+  std::vector<Said> Compare(const GroupCall& call, const Said& said, bool tell);
+  // Deletes this rank's part of earlier calls, which all have read; takes a while.
   void CleanUp();
   // Tells the others what this rank does, point to point: they may wait for something else.
   void Note(const Said& said);
@@ -44,34 +55,46 @@ class StoreCheck {
     uint64_t number = 0;
     Said said;
   };
+  // Keys of one call, shared by the ranks that say the same of it.
+  struct Roll {
+    std::string count;  // of those that have come
+    std::string all;    // is there when all have
+    std::string told;   // what each said, if that is not the same
+    std::string late;   // how many have waited for long, whatever they say
+  };
 
-  // Of each rank: it is there when the rank has come to that call, and says the same.
-  std::vector<std::string> Keys(uint64_t number, const Said& said) const;
+  Roll RollOf(uint64_t number, const Said& said) const;
   Bytes Numbered(uint64_t number, const Said& said);
   static Last Parsed(const std::string& numbered);
-  // Until all of them are there; throws what has kept them away, and then takes back its own.
-  void AwaitLonger(const std::vector<std::string>& keys, const GroupCall& call, const Said& said);
-  void AwaitKeys(const std::vector<std::string>& keys, const GroupCall& call, const Said& said);
+  static std::string LastCall(const Last& numbered, const Last& other);
+  // This rank has come last: compares what each said, if it differs, and lets the others go on.
+  std::vector<Said> LetAllGoOn(const Connection& store, const Roll& roll, bool differs, bool tell);
+  // Until all have come; throws what has kept them away.
+  void AwaitLonger(const GroupCall& call, const Said& said, const Roll& roll);
+  // The same, and whether they have within that time; not if some are found `dead`.
+  bool Watch(Timeout limit, const Roll& roll, std::vector<int>* dead);
+  // Whether all may have come: it is then said soon, or why not.
+  bool GiveUp(const Roll& roll);
   void ThrowIfTheyDiffer(const std::vector<Said>& calls);
-  // What all do, if all have come to that call.
-  std::vector<Said> AllAt(uint64_t number);
   bool Delete(const std::string& key);
   std::string Get(const std::string& key, const std::string& otherwise);
-  Last LastOf(const char* kind, int rank);
-  // The ranks of the group that are known to have died.
-  std::vector<int> Dead();
-  std::string LastCall(int rank);
+  // By rank; none if a rank has not made the group yet.
+  std::vector<Last> ReadLast(const Connection& store, const char* kind) const;
+  // By rank, as far as it is known.
+  std::vector<Last> LastOfAll(const char* kind);
+  // Of several ranks that fail at a time one tells why: throws what it tells, on the others.
+  void LetOneTell();
   [[noreturn]] void ThrowMissing(const GroupCall& call, const Said& said,
                                  const std::vector<int>& dead);
 
   RankGroup group_;
   CheckMode mode_;
   StoreKeys store_;
-  std::vector<std::string> to_delete_;
+  MachineRanks machine_;
+  std::deque<std::pair<uint64_t, std::string>> to_delete_;  // by the number of the call
+  uint64_t compared_ = 0;                                   // the last call
   uint64_t cleaned_up_ = 0;
   std::atomic<uint64_t> order_{0};
-  std::mutex mutex_;
-  std::vector<std::string> processes_;  // by rank, once known
 };
 using StoreCheckPtr = std::shared_ptr<StoreCheck>;
 

@@ -14,6 +14,7 @@
 #include "torch_xla_cc/distributed/tensors.h"
 #include "torch_xla_cc/distributed/transport.h"
 #include "torch_xla_cc/groupcall/group_call.h"
+#include "torch_xla_cc/python_side.h"
 #include "torch_xla_cc/registration.h"
 
 namespace xla_cc {
@@ -32,18 +33,26 @@ c10::intrusive_ptr<c10d::Backend> BarrierBackendOf(const GroupPtr& group) {
 }
 
 // The backend, for one call. What raises among coalesced calls has ended them: PyTorch does not
-// tell, and what is called next would be kept for an end that never comes.
+// tell, and what is called next would be kept, there or here, for an end that never comes.
 class Calling {
  public:
-  explicit Calling(const GroupPtr& group) : backend_(BackendOf(group)) {}
+  explicit Calling(const GroupPtr& group) : group_(group), backend_(BackendOf(group)) {}
   Calling(const Calling&) = delete;
   ~Calling() {
     if (std::uncaught_exceptions() == before_) return;
-    if (auto* ours = dynamic_cast<XlaBackend*>(backend_.get())) ours->StopCoalescing();
+    auto* ours = dynamic_cast<XlaBackend*>(backend_.get());
+    if (ours == nullptr || !ours->StopCoalescing()) return;
+    const py::gil_scoped_acquire locked;
+    try {
+      Python().forget_coalesced(group_->getGroupName());
+    } catch (const py::error_already_set&) {
+      // The error of the call says more.
+    }
   }
   c10d::Backend* operator->() const { return backend_.get(); }
 
  private:
+  const GroupPtr group_;
   const c10::intrusive_ptr<c10d::Backend> backend_;
   const int before_ = std::uncaught_exceptions();
 };

@@ -1,0 +1,164 @@
+"""Random programs on worlds that are made and ended, in which at most one rank differs.
+
+Right values or the documented error on every rank, in time; the process lives, and the next world
+works.
+
+What a program is: world_programs.py. A program that fails is printed, and runs again by
+
+    PYTHONPATH=python python tests/distributed/test_random_worlds.py threads|processes WORLD SEED
+
+(`launches` for those of world_launches.py, `killed` for processes of which one is killed).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from typing import Any
+
+import effort
+import processes
+import pytest
+import world_launches
+import world_oracle
+import world_programs
+import world_runner
+import worlds
+
+# How many programs for each number of ranks.
+THREADS = {2: 20, 3: 30, 4: 15}
+PROCESSES = {2: 16, 3: 16}
+KILLED = {3: 1}
+LAUNCHES = {2: 12, 4: 20}
+BATCH = 40  # in one launch, or one request to processes
+A_BATCH_S = 300.0
+MOST_SLOW = 0.2  # programs that the machine was too slow for, of all
+
+
+def _batches(count: int) -> list[range]:
+    first = effort.SEED * 1_000_000
+    end = first + count * effort.TIMES
+    return [range(at, min(at + BATCH, end)) for at in range(first, end, BATCH)]
+
+
+def _ran_last(text: str) -> int | None:
+    """The seed of the program that ran when the ranks' processes were lost."""
+    seeds = re.findall(r"^program (\d+)$", text, re.M)
+    return int(seeds[-1]) if seeds else None
+
+
+def run(ranks: Any, seeds: Any, world: int, where: str, killed: bool = False) -> int:
+    """Fails if something is wrong; how many programs were too slow to tell."""
+    try:
+        by_rank = ranks.run(world_runner.run, seeds, world, where, killed, timeout_s=A_BATCH_S)
+    except Exception as error:
+        seed = _ran_last(str(error))
+        if seed is not None:
+            error.add_note(world_programs.text(world_programs.program(seed, world, where, killed)))
+        raise
+    wrong = [line for lines, _ in by_rank for line in lines]
+    if wrong:
+        seed = int(wrong[0].split()[1])
+        program = world_programs.text(world_programs.program(seed, world, where, killed))
+        pytest.fail("\n".join([program, *dict.fromkeys(wrong)]), pytrace=False)
+    return max(slow for _, slow in by_rank)
+
+
+def _check_slow(slow: int, count: int) -> None:
+    assert slow <= MOST_SLOW * count * effort.TIMES, f"{slow} programs were too slow to tell"
+
+
+@pytest.mark.parametrize("world", THREADS)
+def test_threads(world):
+    with worlds.World(world) as ranks:
+        slow = sum(run(ranks, seeds, world, "threads") for seeds in _batches(THREADS[world]))
+    _check_slow(slow, THREADS[world])
+
+
+@pytest.mark.parametrize("world", PROCESSES)
+def test_processes(world):
+    with processes.Processes(world) as ranks:
+        slow = sum(run(ranks, seeds, world, "processes") for seeds in _batches(PROCESSES[world]))
+    _check_slow(slow, PROCESSES[world])
+
+
+def run_killed(seed: int, world: int) -> None:
+    """One rank of new processes is killed; the others end the program, and a new world."""
+    program = world_programs.program(seed, world, "processes", True)
+    outcomes = processes.Processes(world).of_survivors(
+        world_runner.run, [seed], world, "processes", True, timeout_s=A_BATCH_S
+    )
+    wrong = [line for outcome in outcomes if outcome for line in outcome[0]]
+    dead = [rank for rank, outcome in enumerate(outcomes) if outcome is None]
+    assert not wrong, "\n".join([world_programs.text(program), *wrong])
+    assert dead == ([program.fault.rank] if program.fault.kind == "killed" else [])
+
+
+@pytest.mark.parametrize("world", KILLED)
+def test_a_process_is_killed(world):
+    for seeds in _batches(KILLED[world]):
+        for seed in seeds:
+            run_killed(seed, world)
+
+
+def launch(ranks: worlds.World, seed: int, world: int) -> None:
+    plan = world_launches.plan(seed, world)
+    by_rank, error = None, None
+    try:
+        by_rank = ranks.run(
+            world_launches.run_plan, seed, world, timeout_s=90, launch_timeout_s=plan.limit_s()
+        )
+    except (worlds.WorkerDied, worlds.WorkerHung) as lost:
+        lost.add_note(str(plan))
+        raise
+    except Exception as raised:
+        error = raised
+    wrong = world_launches.check(plan, by_rank, error)
+    assert not wrong, f"{plan}\n{wrong}"
+
+
+@pytest.mark.parametrize("world", LAUNCHES)
+def test_launches(world):
+    with worlds.World(world) as ranks:
+        for seeds in _batches(LAUNCHES[world]):
+            for seed in seeds:
+                launch(ranks, seed, world)
+
+
+def test_the_programs_are_of_all_kinds():
+    programs = [
+        world_programs.program(seed, world, where)
+        for where in ("threads", "processes")
+        for world in (2, 3, 4)
+        for seed in range(150)
+    ]
+    faults = Counter(program.fault.kind for program in programs)
+    assert set(faults) == {kind for kind, weight in world_programs.FAULTS.items() if weight}
+    assert max(faults.values()) < 0.6 * len(programs)
+    events = [event for program in programs for event in program.events]
+    ops = {call.op for event in events for call in event.calls}
+    every = {*world_programs.COLLECTIVES, *world_programs.OBJECTS, *world_programs.MESSAGES}
+    assert ops == every | {*world_programs.BARRIERS, *world_programs.FUNCTIONAL}
+    assert sum(event.lazy for event in events) > 100
+    # Few of which nothing can be said after some event, and most of no more than a blink.
+    assert sum(world_oracle.Play(program).unsure for program in programs) < 0.1 * len(programs)
+    assert sum(bool(program.short) for program in programs) < 0.4 * len(programs)
+
+
+def _again() -> None:
+    where, world, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    if where == "killed":
+        run_killed(seed, world)
+        return
+    made: Any = processes.Processes if where == "processes" else worlds.World
+    with made(world) as ranks:
+        if where == "launches":
+            launch(ranks, seed, world)
+        else:
+            print(world_programs.text(world_programs.program(seed, world, where)))
+            run(ranks, range(seed, seed + 1), world, where)
+
+
+if __name__ == "__main__":
+    _again()

@@ -1,0 +1,74 @@
+// What the meetings of a world's groups ask of it.
+#include <algorithm>
+
+#include "torch_xla_cc/threads/meeting.h"
+#include "torch_xla_cc/threads/world.h"
+
+namespace xla_cc {
+
+// Each of them for itself: one that has been told may be in its next world, and find the next
+// failure there, before another has woken.
+void World::Disagree(int64_t rank, const std::set<int64_t>& coming, const Failure& failure,
+                     const Meeting* where) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  if (!Runs(rank) || final_) return;
+  Tell(rank, coming, failure, where);
+  Lose(rank);
+}
+
+void World::Tell(int64_t rank, const std::set<int64_t>& coming, const Failure& failure,
+                 const Meeting* where) {
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    const auto other = static_cast<int64_t>(r);
+    if (other == rank) continue;
+    const bool in_vain = ranks_[r].waiting && HaveOneInCommon(States(), rank, other);
+    if (!in_vain && coming.count(other) == 0) continue;
+    // What it has pending stays, or it would not come to hear of this.
+    ranks_[r].to_tell.emplace_back(where, failure);
+    ranks_[r].waiting = false;
+  }
+  monitor_.changed.notify_all();
+}
+
+bool World::Forget(int64_t rank, const Meeting* where) {
+  // Where another thread of the rank has heard of it, its own one still has to: it does not wait
+  // for its peers any more.
+  if (!Runs(rank) || ranks_[rank].meets) return false;
+  auto& to_tell = ranks_[rank].to_tell;
+  const auto from_there = [&](const auto& one) { return one.first == where; };
+  to_tell.erase(std::remove_if(to_tell.begin(), to_tell.end(), from_there), to_tell.end());
+  return true;
+}
+
+void World::Untell(int64_t rank, const Meeting* where) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  Forget(rank, where);
+}
+
+void World::Told(int64_t rank, const Meeting* where) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  if (Forget(rank, where)) Lose(rank);
+}
+
+std::shared_ptr<Meeting> World::Join(const RankGroup& group) {
+  Lock lock(monitor_.mutex);
+  if (ended_) {
+    lock.unlock();
+    Outside().Throw();
+  }
+  const Members members{group.name, group.members};
+  const int time = joined_[{members, group.own()}]++;
+  Joint& joint = meetings_[{members, time}];
+  if (joint.joined == 0) {
+    joint.kept = std::make_shared<Meeting>(shared_from_this());
+    joint.meeting = joint.kept;
+  }
+  std::shared_ptr<Meeting> meeting = joint.kept;
+  if (++joint.joined >= group.members.size()) joint.kept.reset();
+  const std::string stopped = stopped_;
+  lock.unlock();  // a meeting that breaks asks for it with its own
+  if (!stopped.empty()) meeting->Stop(stopped);
+  return meeting;
+}
+
+}  // namespace xla_cc
