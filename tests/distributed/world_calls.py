@@ -116,17 +116,15 @@ def take(x: Any) -> Any:
 
 
 def differs(got: list[Any], wanted: list[Any]) -> bool:
-    if len(got) != len(wanted):
+    return len(got) != len(wanted) or any(map(_differ, got, wanted))
+
+
+def _differ(x: Any, y: Any) -> bool:
+    if isinstance(y, str):
+        return bool(x != y)
+    if not isinstance(x, np.ndarray) or x.shape != y.shape:
         return True
-    for x, y in zip(got, wanted, strict=True):
-        if isinstance(y, str):
-            if x != y:
-                return True
-        elif not isinstance(x, np.ndarray) or x.shape != y.shape:
-            return True
-        elif not np.allclose(np.asarray(x, np.float64), np.asarray(y, np.float64), rtol=1e-6):
-            return True
-    return False
+    return not np.allclose(x.astype(np.float64), y.astype(np.float64), rtol=1e-6)
 
 
 class Member:

@@ -323,6 +323,6 @@ def program(seed: int, world: int, where: str, killed: bool = False) -> Program:
 
     for attempt in range(20):
         found = world_oracle.made(drawn(seed + attempt * 1_000_003, world, where, killed))
-        if found is not None:
+        if found is not None and (not killed or found.fault.kind == "killed"):
             return dataclasses.replace(found, seed=seed)
     raise AssertionError(f"no program of seed {seed} ends")

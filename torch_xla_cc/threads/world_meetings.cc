@@ -51,7 +51,7 @@ void World::Told(int64_t rank, const Meeting* where) {
 }
 
 std::shared_ptr<Meeting> World::Join(const RankGroup& group) {
-  Lock lock(monitor_.mutex);
+  std::unique_lock lock(monitor_.mutex);
   if (ended_) {
     lock.unlock();
     Outside().Throw();
