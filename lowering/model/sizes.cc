@@ -21,19 +21,21 @@ std::string Cut(const std::string& text) {
 constexpr char kEvery[] = "Say how many rows of dimension 0 each rank has, 0 for none";
 
 // Tables of rows are of 32 bits.
-Status RequireFewRows(const std::string& op, const std::string& value, int64_t largest,
-                      int64_t members) {
-  if (largest <= INT32_MAX / members) return Status::Ok();
-  return Refuse({"V1", op, "sizes", value,
+template <class Given>
+Status RequireFewRows(const std::string& op, const Given& given, int64_t members) {
+  if (Largest(given) <= INT32_MAX / members) return Status::Ok();
+  return Refuse({"V1", op, "sizes", ToString(given),
                  "at most 2147483647 rows, when every rank of a group has as many as the largest",
                  "Make fewer and longer rows of the tensor"});
 }
 
-Status RequireNotNegative(const std::string& op, const std::string& value, const Sizes& sizes,
+// `given` holds these sizes; as text it is long, and made for who is refused alone.
+template <class Given>
+Status RequireNotNegative(const std::string& op, const Given& given, const Sizes& sizes,
                           const std::string& name) {
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] >= 0) continue;
-    return Refuse({"V1", op, "sizes", value,
+    return Refuse({"V1", op, "sizes", ToString(given),
                    "numbers of rows, 0 or more, and " + name + "[" + std::to_string(i) + "] is " +
                        std::to_string(sizes[i]),
                    kEvery});
@@ -59,9 +61,8 @@ Status ResolveSizes(const std::string& op, int64_t world_size, const Sizes& size
                        ", and there are " + std::to_string(sizes.size()),
                    kEvery});
   }
-  XLA_CC_RETURN_IF_ERROR(RequireNotNegative(op, ToString(sizes), sizes, "sizes"));
-  XLA_CC_RETURN_IF_ERROR(
-      RequireFewRows(op, ToString(sizes), Largest(sizes), groups->Size(world_size)));
+  XLA_CC_RETURN_IF_ERROR(RequireNotNegative(op, sizes, sizes, "sizes"));
+  XLA_CC_RETURN_IF_ERROR(RequireFewRows(op, sizes, groups->Size(world_size)));
   const std::vector<int64_t> members = groups->Sizes(world_size);
   for (int64_t rank = 0; rank < world_size; ++rank) {
     if (members[rank] > 0 || sizes[rank] == 0) continue;
@@ -87,11 +88,10 @@ Status ResolveSizes(const std::string& op, int64_t world_size, const SizeMatrix&
                    "Say in sizes[i][j] how many rows rank i sends to rank j, 0 for none"});
   }
   for (int64_t rank = 0; rank < world_size; ++rank) {
-    XLA_CC_RETURN_IF_ERROR(RequireNotNegative(op, ToString(sizes), sizes[rank],
-                                              "sizes[" + std::to_string(rank) + "]"));
+    XLA_CC_RETURN_IF_ERROR(
+        RequireNotNegative(op, sizes, sizes[rank], "sizes[" + std::to_string(rank) + "]"));
   }
-  XLA_CC_RETURN_IF_ERROR(
-      RequireFewRows(op, ToString(sizes), Largest(sizes), groups->Size(world_size)));
+  XLA_CC_RETURN_IF_ERROR(RequireFewRows(op, sizes, groups->Size(world_size)));
   const std::vector<int64_t> numbers = groups->Numbers(world_size);
   const std::vector<int64_t> members = groups->Sizes(world_size);
   for (int64_t i = 0; i < world_size; ++i) {

@@ -1,7 +1,6 @@
 // Ops of uneven sizes in worlds of thousands: neither what is held on the way nor the module grows
 // with ranks times members where members of a group share what they know.
-#include <unistd.h>
-
+#include <ctime>
 #include <fstream>
 
 #include "lowering/rules/uneven_rows.h"
@@ -50,7 +49,7 @@ Groups Blocks(int64_t size) {
   return Groups(lists);
 }
 
-TEST(LargeWorlds, RowsThatAreEqualAreKeptOnce) {
+TEST(RowsOfRanks, AreKeptOnce) {
   const RankRows of_world = InGroups(Uneven(kWorld), Groups(), kWorld);
   EXPECT_EQ(of_world.different(), 1u);
   EXPECT_TRUE(Starts(of_world).AllSame());
@@ -63,7 +62,7 @@ TEST(LargeWorlds, RowsThatAreEqualAreKeptOnce) {
   EXPECT_EQ(Sums(of_groups)[100], Sums(of_groups)[64]);
 }
 
-TEST(LargeWorlds, RowsOfRanks) {
+TEST(RowsOfRanks, AreThoseThatWereGiven) {
   RankRows rows(3, {0, 0});
   EXPECT_TRUE(rows.AllSame());
   rows.Give({0, 2}, {1, 5});
@@ -94,12 +93,21 @@ TEST_P(LargeWorlds, AreLoweredInLittleMemory) {
       // A row a rank would be 512 MiB of memory, and 64 MiB of a module or more.
       EXPECT_LT(lowered.bytes.size(), 5 * kMiB) << what;
       EXPECT_LT(peak.Grown(), 200 * kMiB) << what;
-      RecordProperty(Name(OpFor(call)) + std::to_string(members),
-                     std::to_string(lowered.bytes.size()));
       std::cout << what << ": module " << lowered.bytes.size() << " bytes, memory "
                 << peak.Grown() / kMiB << " MiB\n";
     }
   }
+}
+
+// Its sizes are as many as there are ranks, squared; time that is more was once minutes.
+TEST(Exchanges, AreVerifiedInTimeOfTheirSizes) {
+  constexpr int64_t kRanks = 1024;
+  SizeMatrix sizes(kRanks, Sizes(kRanks));
+  for (int64_t i = 0; i < kRanks * kRanks; ++i) sizes[i / kRanks][i % kRanks] = i % 3;
+  Groups groups;
+  const std::clock_t begin = std::clock();
+  EXPECT_TRUE(ResolveSizes("uneven_all_to_all", kRanks, sizes, &groups).ok());
+  EXPECT_LT((std::clock() - begin) / CLOCKS_PER_SEC, 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, LargeWorlds, testing::Values("cpu", "tpu", "gpu"));
