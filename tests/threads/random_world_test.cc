@@ -233,7 +233,10 @@ TEST(RandomWorlds, EveryThreadEndsAndIsToldWhy) {
     } else if (program.fault == Fault::kDiffers || program.fault == Fault::kRaises) {
       EXPECT_TRUE(std::all_of(told.begin(), told.end(), is_told));
     } else if (program.fault == Fault::kLeaves) {
-      EXPECT_EQ(std::count_if(told.begin(), told.end(), is_told), program.ranks - 1);
+      // It may be told itself, if another was so slow before that the time limit was over.
+      for (int64_t rank = 0; rank < program.ranks; ++rank) {
+        EXPECT_TRUE(rank == program.wrong || is_told(told[static_cast<size_t>(rank)])) << rank;
+      }
     }
     if (HasFailure()) return;
   }
