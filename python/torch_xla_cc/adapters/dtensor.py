@@ -16,7 +16,6 @@ In their way in torch 2.9 are:
 from __future__ import annotations
 
 import contextlib
-import sys
 from types import FunctionType
 from typing import Any, cast
 
@@ -33,10 +32,9 @@ from torch_xla_cc._runtime.private import (
     functional_collectives,
     is_functional_tensor,
     pytree,
-    register_device_module,
     torch_c,
 )
-from torch_xla_cc.adapters import _dtensor_functions, _dtensor_random, _xla_device
+from torch_xla_cc.adapters import _device_module, _dtensor_functions, _dtensor_random
 
 # Each compares the device type of a mesh with this constant, and goes another way if it is that.
 _SPECIAL = "xla"
@@ -93,16 +91,8 @@ def _wrap_but_xla(tensor: torch.Tensor) -> torch.Tensor:
     return wrapped
 
 
-def _forget_module() -> None:
-    delattr(torch, "xla")
-    del sys.modules["torch.xla"]
-    torch.get_device_module.cache_clear()
-
-
 def _make(changes: Changes) -> None:
-    register_device_module("xla", _xla_device)
-    torch.get_device_module.cache_clear()
-    changes.after(_forget_module)
+    changes.enter(_device_module.patches.held())
     changes.put(dtensor_random, "_rng_tracker", _dtensor_random.Tracker())
     for function in _FUNCTIONS:
         constants = function.__code__.co_consts
