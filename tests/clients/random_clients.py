@@ -10,6 +10,7 @@ import contextlib
 import datetime
 import os
 import re
+import traceback
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -53,12 +54,14 @@ def recipes(draw: st.DrawFn, client: str) -> Recipe:
         kinds += ["scale", "empty", "unused", "aside", "buffered"]
     few = st.integers(1, 5)
     rows = draw(st.one_of(few.map(lambda n: (n,) * size), st.tuples(*[few] * size)))
-    if draw(st.integers(0, 9)) == 9:
+    model = kind.fit(draw(models(kinds, mixes=kind.mixes)), options)
+    # Of no rows torch_xla's own layer_norm has no gradient.
+    if all(layer.kind != "norm" for layer in model.layers) and draw(st.integers(0, 5)) == 5:
         rows = (0, *rows[1:])
     return Recipe(
         client=client,
         size=size,
-        model=kind.fit(draw(models(kinds, mixes=kind.mixes)), options),
+        model=model,
         rows=rows,
         options=options,
         steps=draw(st.integers(2, 4)),
@@ -75,10 +78,10 @@ def recipes(draw: st.DrawFn, client: str) -> Recipe:
 
 def copy(x: Any) -> torch.Tensor | None:
     """What a rank has of it, on the host."""
+    if hasattr(x, "local_shards"):  # ShardedTensor
+        shards = [shard.tensor.detach().cpu().reshape(-1) for shard in x.local_shards()]
+        return torch.cat(shards) if shards else torch.zeros(0)
     if not isinstance(x, torch.Tensor):
-        if hasattr(x, "local_shards"):  # ShardedTensor
-            shards = [shard.tensor.detach().cpu().reshape(-1) for shard in x.local_shards()]
-            return torch.cat(shards) if shards else torch.zeros(0)
         return None if x is None else torch.tensor(float(x))
     local = x.to_local() if hasattr(x, "to_local") else x
     return local.detach().cpu().clone()
@@ -163,15 +166,17 @@ def both(rank: int, recipe: Recipe, number: int) -> tuple[tuple[Seen, str], ...]
             try:
                 with client_kinds.KINDS[recipe.client].on(kind, recipe):
                     train(recipe, client_kinds.device(kind), seen)
-            except Exception as raised:  # noqa: BLE001 (whatever a client may say)
-                error = f"{type(raised).__name__}: {raised}"
+            except Exception as raised:
+                where = traceback.format_exc()[-2000:]
+                error = f"{type(raised).__name__}: {raised}\n{where}"
         found.append((seen, error))
     return tuple(found)
 
 
 # How far two may be from each other: of the largest element of the tensor, and of the largest of
-# all tensors of that kind, since much of a gradient may have been taken away from itself.
-LIMITS = {"f64": (1e-4, 2e-6), "f32": (1e-4, 2e-6), "bf16": (4e-2, 2e-2)}
+# all tensors of that kind, since much of a gradient may have been taken away from itself. In bf16
+# kernels of the CPU add up in bf16, and XLA in f32.
+LIMITS = {"f64": (1e-4, 2e-6), "f32": (1e-4, 2e-6), "bf16": (0.12, 0.05)}
 
 
 def differences(recipe: Recipe, rank: int, cpu: Seen, xla: Seen, both_failed: bool) -> list[str]:

@@ -28,13 +28,20 @@ from torch.distributed.tensor.parallel.loss import customized_loss_ops
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc._runtime.private import (
     disable_dynamo,
+    dtensor_dispatcher,
     dtensor_random,
     functional_collectives,
     is_functional_tensor,
+    math_ops,
     pytree,
     torch_c,
 )
-from torch_xla_cc.adapters import _device_module, _dtensor_functions, _dtensor_random
+from torch_xla_cc.adapters import (
+    _device_module,
+    _dtensor_clip,
+    _dtensor_functions,
+    _dtensor_random,
+)
 
 # Each compares the device type of a mesh with this constant, and goes another way if it is that.
 _SPECIAL = "xla"
@@ -44,6 +51,11 @@ _FUNCTIONS = [
     cast("FunctionType", function)
     for function in (DeviceMesh.__init__, distribute_tensor, distribute_module)
 ]
+
+# What torch.norm is on XLA devices. On the CPU and CUDA it is linalg_vector_norm, with the same
+# arguments.
+_NORMS = (torch.ops.aten.norm.Scalar, torch.ops.aten.norm.ScalarOpt_dim)
+_NORM = torch.ops.aten.linalg_vector_norm.default
 
 _dispatch = DTensor.__dict__["__torch_dispatch__"]
 _maybe_wrap_tensor = functional_collectives._maybe_wrap_tensor
@@ -100,6 +112,11 @@ def _make(changes: Changes) -> None:
         # In the function itself, and not its name: many modules have imported it by name.
         changes.put(function, "__code__", function.__code__.replace(co_consts=changed))
     changes.put(DTensor, "__torch_dispatch__", classmethod(_dispatch_with_views))
+    changes.put(_dtensor_clip.FUNCTION, "__code__", _dtensor_clip.CODE)
+    rules = dtensor_dispatcher.sharding_propagator
+    for norm in _NORMS:
+        changes.item(rules.op_strategy_funcs, norm, math_ops.vector_norm_strategy)
+        changes.item(rules.op_to_schema_info, norm, rules.op_to_schema_info[_NORM])
     changes.put(functional_collectives, "_maybe_wrap_tensor", _wrap_but_xla)
     for name, (_, ours) in _dtensor_functions.REPLACED.items():
         changes.put(nn.functional, name, ours)
@@ -123,7 +140,8 @@ def install() -> None:
     DTensor's random operators draw from seeds that depend on the shard. torch.nn.functional's
     layer_norm normalizes what each rank has, its scaled_dot_product_attention attends within what
     each rank has of batches and heads, and its cross_entropy takes a target that is a tensor; and
-    loss_parallel keeps the total of its weights as a DTensor.
+    loss_parallel keeps the total of its weights as a DTensor. torch.nn.utils.clip_grad_norm_ is
+    torch's own again where gradients are DTensors.
     """
     patches.install()
 
