@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +25,11 @@ def device(kind: str) -> torch.device:
 def is_rough(options: dict[str, Any]) -> bool:
     """Whether a client with these options computes or sends in 16 bits."""
     return any(x in ("bf16", "fp16") for x in options.values())
+
+
+def replaced(recipe: Any, **changes: Any) -> Any:
+    """A part of a recipe, with changes."""
+    return dataclasses.replace(recipe, **changes)
 
 
 class Client:
@@ -146,7 +152,7 @@ class Ddp(Client):
         if options["unused"] or options["static"]:
             return model
         kept = [x for x in model.layers if x.kind not in ("unused", "aside")]
-        return _with(model, layers=tuple(kept))
+        return replaced(model, layers=tuple(kept))
 
     def wrap(
         self, network: Network, unused: bool, static: bool, views: bool, bucket: float, hook: str
@@ -214,12 +220,6 @@ class Zero(Ddp):
         return other
 
 
-def _with(model: Model, **changes: Any) -> Model:
-    import dataclasses
-
-    return dataclasses.replace(model, **changes)
-
-
 def units(network: Network, each: bool) -> list[nn.Module]:
     """What is wrapped on its own: layers that have parameters."""
     return [x for x in network.layers if each and any(True for _ in x.parameters())]
@@ -229,14 +229,8 @@ def in_one_type(model: Model, each: bool) -> Model:
     """Layers that are wrapped one by one may be of several types, others of one."""
     if each:
         return model
-    layers = [_replaced(layer, dtype="f32") for layer in model.layers]
-    return _with(model, layers=tuple(layers))
-
-
-def _replaced(layer: Any, **changes: Any) -> Any:
-    import dataclasses
-
-    return dataclasses.replace(layer, **changes)
+    layers = [replaced(layer, dtype="f32") for layer in model.layers]
+    return replaced(model, layers=tuple(layers))
 
 
 class Fsdp1(Client):
@@ -268,9 +262,9 @@ class Fsdp1(Client):
         # The same of all parameters that are wrapped together: frozen or not.
         frozen = ("", "all") if options["each"] else ("",)
         layers = [
-            x if x.frozen in frozen else _replaced(x, frozen=frozen[-1]) for x in model.layers
+            x if x.frozen in frozen else replaced(x, frozen=frozen[-1]) for x in model.layers
         ]
-        return _with(model, layers=tuple(layers))
+        return replaced(model, layers=tuple(layers))
 
     @classmethod
     def install(cls, stack: contextlib.ExitStack, recipe: Any) -> None:
@@ -430,11 +424,3 @@ class Fsdp2(Client):
             other.model, other.optimizer, model_state_dict=own[0], optim_state_dict=own[1]
         )
         return other
-
-
-KINDS: dict[str, type[Client]] = {
-    "ddp": Ddp,
-    "zero": Zero,
-    "fsdp1": Fsdp1,
-    "fsdp2": Fsdp2,
-}

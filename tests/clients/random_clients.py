@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import client_engines
 import client_kinds
 import hypothesis.strategies as st
 import torch
@@ -27,7 +28,7 @@ Seen = dict[str, "torch.Tensor | None"]
 
 @dataclass(frozen=True)
 class Recipe:
-    client: str  # of client_kinds.KINDS
+    client: str  # of client_engines.KINDS
     size: int
     model: Model
     rows: tuple[int, ...]  # of each rank's batches
@@ -45,7 +46,7 @@ class Recipe:
 
 @st.composite
 def recipes(draw: st.DrawFn, client: str) -> Recipe:
-    kind = client_kinds.KINDS[client]
+    kind = client_engines.KINDS[client]
     size = draw(st.sampled_from([2, 3, 4, 1]))
     options = draw(kind.options(size))
     # What the client refuses comes now and then.
@@ -99,7 +100,7 @@ def objective(y: torch.Tensor) -> torch.Tensor:
 
 
 def train(recipe: Recipe, device: torch.device, seen: Seen) -> None:
-    client = client_kinds.KINDS[recipe.client](recipe, device)
+    client = client_engines.KINDS[recipe.client](recipe, device)
     rows = recipe.rows[dist.get_rank()]
     for step in range(recipe.steps):
         if recipe.resumes and step == recipe.resumes:
@@ -143,7 +144,7 @@ def world(rank: int, size: int, number: int) -> Iterator[None]:
         store=dist.PrefixStore(f"run {number}", _store),
         rank=rank,
         world_size=size,
-        timeout=datetime.timedelta(seconds=60),
+        timeout=datetime.timedelta(seconds=150),
     )
     try:
         yield
@@ -164,7 +165,7 @@ def both(rank: int, recipe: Recipe, number: int) -> tuple[tuple[Seen, str], ...]
         error = ""
         with world(rank, recipe.size, 2 * number + run):
             try:
-                with client_kinds.KINDS[recipe.client].on(kind, recipe):
+                with client_engines.KINDS[recipe.client].on(kind, recipe):
                     train(recipe, client_kinds.device(kind), seen)
             except Exception as raised:
                 where = traceback.format_exc()[-2000:]

@@ -3,7 +3,7 @@
 import collections
 import itertools
 
-import client_kinds
+import client_engines
 import effort
 import processes
 import pytest
@@ -32,7 +32,7 @@ def check(recipe):
     return refused
 
 
-@pytest.mark.parametrize("client", client_kinds.KINDS)
+@pytest.mark.parametrize("client", client_engines.KINDS)
 def test_what_xla_shows_is_what_gloo_shows(client):
     """TORCH_XLA_CC_SEED=N, which is printed above the tests, makes the same recipes again."""
     how = collections.Counter()
