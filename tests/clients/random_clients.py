@@ -144,7 +144,7 @@ def world(rank: int, size: int, number: int) -> Iterator[None]:
         store=dist.PrefixStore(f"run {number}", _store),
         rank=rank,
         world_size=size,
-        timeout=datetime.timedelta(seconds=150),
+        timeout=datetime.timedelta(seconds=60),
     )
     try:
         yield

@@ -18,7 +18,7 @@ _how = collections.Counter()
 
 def check(recipe):
     """Returns whether both refuse it."""
-    by_rank = processes.run(RANKS, random_clients.both, recipe, next(_numbers), timeout_s=240)
+    by_rank = processes.run(RANKS, random_clients.both, recipe, next(_numbers), timeout_s=400)
     refused = False
     wrong = []
     for rank, ((cpu, by_gloo), (xla, ours)) in enumerate(by_rank[: recipe.size]):

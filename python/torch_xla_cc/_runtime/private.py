@@ -29,7 +29,6 @@ _PLACES = {
     "BackendPlugin": "torch.distributed:Backend._BackendPlugin",
     "functional_collectives": "torch.distributed._functional_collectives",
     "dtensor_random": "torch.distributed.tensor._random",
-    "dtensor_dispatcher": "torch.distributed.tensor:DTensor._op_dispatcher",
     "DTensorSpec": "torch.distributed.tensor._dtensor_spec:DTensorSpec",
     "math_ops": "torch.distributed.tensor._ops._math_ops",
     "fsdp_collectives": "torch.distributed.fsdp._fully_shard._fsdp_collectives",

@@ -28,11 +28,9 @@ from torch.distributed.tensor.parallel.loss import customized_loss_ops
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc._runtime.private import (
     disable_dynamo,
-    dtensor_dispatcher,
     dtensor_random,
     functional_collectives,
     is_functional_tensor,
-    math_ops,
     pytree,
     torch_c,
 )
@@ -51,11 +49,6 @@ _FUNCTIONS = [
     cast("FunctionType", function)
     for function in (DeviceMesh.__init__, distribute_tensor, distribute_module)
 ]
-
-# What torch.norm is on XLA devices. On the CPU and CUDA it is linalg_vector_norm, with the same
-# arguments.
-_NORMS = (torch.ops.aten.norm.Scalar, torch.ops.aten.norm.ScalarOpt_dim)
-_NORM = torch.ops.aten.linalg_vector_norm.default
 
 _dispatch = DTensor.__dict__["__torch_dispatch__"]
 _maybe_wrap_tensor = functional_collectives._maybe_wrap_tensor
@@ -113,10 +106,6 @@ def _make(changes: Changes) -> None:
         changes.put(function, "__code__", function.__code__.replace(co_consts=changed))
     changes.put(DTensor, "__torch_dispatch__", classmethod(_dispatch_with_views))
     changes.put(_dtensor_clip.FUNCTION, "__code__", _dtensor_clip.CODE)
-    rules = dtensor_dispatcher.sharding_propagator
-    for norm in _NORMS:
-        changes.item(rules.op_strategy_funcs, norm, math_ops.vector_norm_strategy)
-        changes.item(rules.op_to_schema_info, norm, rules.op_to_schema_info[_NORM])
     changes.put(functional_collectives, "_maybe_wrap_tensor", _wrap_but_xla)
     for name, (_, ours) in _dtensor_functions.REPLACED.items():
         changes.put(nn.functional, name, ours)
