@@ -32,6 +32,7 @@ _QUICK = {
 _QUICK_WORLD = 2
 _HUNT = {
     *("test_fallbacks", "test_hlo_fuzz", "test_properties", "test_random_programs", "test_soak"),
+    "test_random_clients",
     *("test_torch_suite", "test_uneven"),
 }
 _CONCURRENT = {

@@ -25,7 +25,7 @@ def shared_folder() -> str:
 class DeepSpeed(Client):
     """ZeRO of DeepSpeed, stages 0 to 3. It holds the model in one type."""
 
-    layers = [*EVERYWHERE, "buffered", "unused"]
+    layers = (*EVERYWHERE, "buffered", "unused")
 
     @staticmethod
     def options(size: int) -> st.SearchStrategy[dict[str, Any]]:

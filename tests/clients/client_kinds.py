@@ -13,7 +13,7 @@ import torch.distributed as dist
 from random_models import Model, Network
 from torch import nn
 
-EVERYWHERE = ["dense", "norm", "conv", "twice", "tied"]
+EVERYWHERE = ("dense", "norm", "conv", "twice", "tied")
 
 
 def device(kind: str) -> torch.device:
@@ -35,7 +35,7 @@ def replaced(recipe: Any, **changes: Any) -> Any:
 class Client:
     """Plain: what has no wrapper. `device` is that of a rank."""
 
-    layers = [*EVERYWHERE, "buffered", "empty", "scale", "unused", "aside"]
+    layers = (*EVERYWHERE, "buffered", "empty", "scale", "unused", "aside")
     mixes = True
 
     def __init__(self, recipe: Any, device: torch.device, seed: int = 0) -> None:
@@ -129,7 +129,7 @@ class Client:
         return other
 
 
-HOOKS = ["", "", "", "allreduce", "bf16", "fp16", "power"]
+HOOKS = ("", "", "", "allreduce", "bf16", "fp16", "power")
 
 
 class Ddp(Client):
@@ -205,19 +205,7 @@ class Zero(Ddp):
         kind, options = self.make()
         bucketed = self.recipe.options["bucketed"]
         trained = self.trained()
-        return ZeroRedundancyOptimizer(
-            trained, kind, parameters_as_bucket_view=bucketed, **options
-        )
-
-    def resumed(self) -> Client:
-        """Of rank 0's whole state, which the others get."""
-        other = type(self)(self.recipe, self.device, seed=1)
-        other.model.load_state_dict(self.model.state_dict())
-        self.optimizer.consolidate_state_dict(to=0)
-        states = [self.optimizer.state_dict() if dist.get_rank() == 0 else None]
-        dist.broadcast_object_list(states, 0, device=torch.device("cpu"))
-        other.optimizer.load_state_dict(states[0])
-        return other
+        return ZeroRedundancyOptimizer(trained, kind, parameters_as_bucket_view=bucketed, **options)
 
 
 def units(network: Network, each: bool) -> list[nn.Module]:
@@ -229,15 +217,15 @@ def in_one_type(model: Model, each: bool) -> Model:
     """Layers that are wrapped one by one may be of several types, others of one."""
     if each:
         return model
-    layers = [replaced(layer, dtype="f32") for layer in model.layers]
+    layers = (replaced(layer, dtype="f32") for layer in model.layers)
     return replaced(model, layers=tuple(layers))
 
 
 class Fsdp1(Client):
     """FullyShardedDataParallel."""
 
-    layers = [*EVERYWHERE, "buffered", "empty", "unused", "aside"]
-    STRATEGIES = ["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"]
+    layers = (*EVERYWHERE, "buffered", "empty", "unused", "aside")
+    STRATEGIES = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
 
     @staticmethod
     def options(size: int) -> st.SearchStrategy[dict[str, Any]]:
@@ -261,9 +249,7 @@ class Fsdp1(Client):
             return model
         # The same of all parameters that are wrapped together: frozen or not.
         frozen = ("", "all") if options["each"] else ("",)
-        layers = [
-            x if x.frozen in frozen else replaced(x, frozen=frozen[-1]) for x in model.layers
-        ]
+        layers = [x if x.frozen in frozen else replaced(x, frozen=frozen[-1]) for x in model.layers]
         return replaced(model, layers=tuple(layers))
 
     @classmethod
@@ -350,7 +336,7 @@ class Fsdp1(Client):
 class Fsdp2(Client):
     """fully_shard. Parameters without elements are refused by a kernel of the CPU alone."""
 
-    layers = [*EVERYWHERE, "buffered", "unused", "aside"]
+    layers = (*EVERYWHERE, "buffered", "unused", "aside")
 
     @staticmethod
     def options(size: int) -> st.SearchStrategy[dict[str, Any]]:
@@ -358,7 +344,9 @@ class Fsdp2(Client):
             {
                 "each": st.booleans(),
                 "mesh": st.sampled_from([(size,), (2, 2)] if size == 4 else [(size,), (1, size)]),
-                "reshard": st.sampled_from([None, True, False, 2] if size == 4 else [None, True, False]),
+                "reshard": st.sampled_from(
+                    [None, True, False, 2] if size == 4 else [None, True, False]
+                ),
                 "precision": st.sampled_from(["", "", "bf16", "reduce"]),
                 "last": st.booleans(),
             }
@@ -388,7 +376,9 @@ class Fsdp2(Client):
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
         from torch.distributed.tensor import Shard
 
-        made = init_device_mesh(self.device.type, mesh, mesh_dim_names=("dp", "shard")[-len(mesh) :])
+        made = init_device_mesh(
+            self.device.type, mesh, mesh_dim_names=("dp", "shard")[-len(mesh) :]
+        )
         policy = MixedPrecisionPolicy(
             param_dtype=torch.bfloat16 if precision == "bf16" else None,
             reduce_dtype={"bf16": torch.float32, "reduce": torch.bfloat16}.get(precision),

@@ -1,7 +1,7 @@
 """Random training runs: what a recipe is, and what of it is compared between two devices.
 
-`both(rank, recipe, world)` trains the same recipe in each rank's process on CPU tensors by gloo and on
-its XLA device, and returns what each saw: losses, gradients, parameters, state dicts; or the error.
+`both` trains the same recipe in each rank's process, on CPU tensors by gloo and on its XLA device,
+and returns what each saw: losses, gradients, parameters, state dicts; or the error.
 """
 
 from __future__ import annotations
@@ -59,6 +59,11 @@ def recipes(draw: st.DrawFn, client: str) -> Recipe:
     # Of no rows torch_xla's own layer_norm has no gradient.
     if all(layer.kind != "norm" for layer in model.layers) and draw(st.integers(0, 5)) == 5:
         rows = (0, *rows[1:])
+    resumes = draw(st.sampled_from([0, 0, 1]))
+    if client == "zero" or (client == "deepspeed" and options["stage"] == 3):
+        resumes = (
+            0  # known faults: Limits of docs/clients/zero_redundancy_optimizer.md, deepspeed.md
+        )
     return Recipe(
         client=client,
         size=size,
@@ -72,7 +77,7 @@ def recipes(draw: st.DrawFn, client: str) -> Recipe:
         foreach=draw(st.sampled_from([None, True, False])),
         clip=draw(st.booleans()),
         evaluates=draw(st.booleans()),
-        resumes=draw(st.sampled_from([0, 0, 1])),
+        resumes=resumes,
         ends_steps=draw(st.sampled_from([True, True, False])),
     )
 

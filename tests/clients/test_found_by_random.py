@@ -151,3 +151,18 @@ def test_stock_loses_gradients_of_a_norm_of_nothing():
 
     norm = nn.LayerNorm(3).to(torch_xla.device())
     assert not norm(torch.zeros(0, 3, device=torch_xla.device())).requires_grad
+
+
+@forks.alone
+def test_stock_shares_a_buffer_that_it_gives_away():
+    """Of torch_xla itself, as docs/clients/README.md says."""
+    import torch_xla
+
+    a, b = torch.arange(4.0).to(torch_xla.device()), torch.zeros(4).to(torch_xla.device())
+    torch_xla.sync()
+    b.copy_(a)
+    torch_xla.sync(wait=True)
+    b.add_(1)
+    torch_xla.sync(wait=True)
+    with pytest.raises(RuntimeError, match="is deleted"):
+        (a + 0).tolist()

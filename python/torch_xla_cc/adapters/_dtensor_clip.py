@@ -1,7 +1,7 @@
 """torch.nn.utils.clip_grad_norm_ of DTensors.
 
-torch_xla puts one of its own in torch's place, for all devices. It makes tensors of its numbers, which
-no DTensor on an XLA device can be mixed with; and it takes no `foreach=True`.
+torch_xla puts one of its own in torch's place, for all devices. It makes tensors of its numbers,
+with which no DTensor on an XLA device can be mixed; and it takes no `foreach=True`.
 """
 
 from __future__ import annotations
