@@ -31,9 +31,9 @@ _QUICK = {
 }
 _QUICK_WORLD = 2
 _HUNT = {
-    *("test_fallbacks", "test_hlo_fuzz", "test_properties", "test_random_layers"),
-    *("test_random_programs", "test_random_worlds", "test_soak", "test_torch_suite"),
-    "test_uneven",
+    *("test_fallbacks", "test_hlo_fuzz", "test_properties", "test_random_clients"),
+    *("test_random_layers", "test_random_programs", "test_random_worlds", "test_soak"),
+    *("test_torch_suite", "test_uneven"),
 }
 _CONCURRENT = {
     *("test_batches", "test_buffers", "test_calls", "test_channels", "test_compiled"),

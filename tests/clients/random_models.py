@@ -1,370 +1,248 @@
-"""Random models that are split over ranks: by DTensor's plans, in stages, and by Megatron-core.
+"""Random models as plain data, and the modules that they describe.
 
-A recipe is a NamedTuple of plain data. The function of its client makes the model on one kind of
-device, trains it, and gives what this rank has of losses, gradients and parameters.
+A recipe prints as what makes it again, and is the same model on every rank and device.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
 import hypothesis.strategies as st
-import random_layers as layers
 import torch
-import torch.distributed as dist
 from torch import nn
-from torch.distributed import pipelining
-from torch.distributed.tensor import DTensor, Replicate, Shard
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    PrepareModuleInput,
-    RowwiseParallel,
-    SequenceParallel,
-    loss_parallel,
-    parallelize_module,
-)
+from torch.utils.checkpoint import checkpoint
 
-_YES_NO = st.booleans()
-_SEED = st.integers(0, 99)
-_UPDATES = st.sampled_from(("SGD", "Adam", "AdamW"))
-_STEPS = st.integers(1, 3)
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f64": torch.float64}
+WORDS = 3  # of a sentence
 
 
-class Tensors(dict[str, torch.Tensor]):
-    """What is found, by name."""
+@dataclass(frozen=True)
+class Layer:
+    """One of KINDS. Its input has the width of what comes before."""
 
-    def put(self, name: str, x: torch.Tensor | None) -> None:
-        if x is not None:
-            x = x.full_tensor() if isinstance(x, DTensor) else x
-            self[name] = x.detach().cpu().clone()
-
-    def put_all(self, when: str, module: nn.Module) -> None:
-        for name, parameter in module.named_parameters():
-            self.put(f"{when}: {name}", parameter)
-            self.put(f"{when}: gradient of {name}", parameter.grad)
+    kind: str
+    width: int = 1  # of its output, where it may be another than that of its input
+    bias: bool = True
+    dtype: str = "f32"
+    frozen: str = ""  # "all", "bias" or nothing
+    again: bool = False  # computed again in the backward pass
 
 
-# Plans of DTensor.
+@dataclass(frozen=True)
+class Model:
+    inputs: int
+    layers: tuple[Layer, ...]
+    outputs: int
+    words: int = 0  # of an Embedding, which then comes first
+    tied: bool = False  # the Embedding's weight is that of the output too
+    seed: int = 0
+
+    @property
+    def dtypes(self) -> set[str]:
+        return {"f32", *(layer.dtype for layer in self.layers)}
 
 
-class Split(NamedTuple):
-    seed: int
-    vocabulary: int
-    heads: int  # 0: no attention
-    width: int  # of a head
-    hidden: list[int]  # by block
-    length: int
-    batch: int
-    bias: bool
-    sequence: bool
-    normed: bool
-    tied: bool
-    loss_parallel: bool
-    columns_of_embedding: bool
-    frozen: bool
-    updates: str
-    steps: int
+# Modules take what comes in the type that their parameters have just then: where a client computes
+# in another precision it is not that of the recipe.
 
 
-def splits(ranks: int) -> st.SearchStrategy[Split]:
-    # What ranks have of these, plans of torch take to be the same; of the vocabulary they do not.
-    size = st.integers(1, 4).map(lambda n: n * ranks)
-    return st.builds(
-        Split,
-        *(_SEED, st.integers(2, 17), st.sampled_from((0, ranks, 2 * ranks)), st.integers(1, 5)),
-        *(st.lists(size, min_size=1, max_size=2), size, st.integers(1, 3)),
-        *[_YES_NO] * 7,
-        *(_UPDATES, _STEPS),
-    )
+class Dense(nn.Module):
+    """Also with a weight that two layers share, and used twice."""
 
-
-class Attention(nn.Module):
-    def __init__(self, width: int, head: int, bias: bool) -> None:
+    def __init__(self, inputs: int, layer: Layer) -> None:
         super().__init__()
-        self.q, self.k, self.v, self.out = (nn.Linear(width, width, bias) for _ in range(4))
-        self.head = head
+        width = inputs if layer.kind in ("tied", "twice") else layer.width
+        self.linear = nn.Linear(inputs, width, bias=layer.bias)
+        if layer.kind == "tied":
+            self.other = nn.Linear(inputs, width, bias=layer.bias)
+            self.other.weight = self.linear.weight
+        self.kind, self.width = layer.kind, width
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = (f(x).unflatten(-1, (-1, self.head)).mT for f in (self.q, self.k, self.v))
-        weights = torch.softmax(q.movedim(1, -1) @ k.movedim(1, -1).mT, -1)
-        return self.out((weights @ v.movedim(1, -1)).movedim(-1, 1).mT.flatten(2))
+        x = x.to(self.linear.weight.dtype)
+        for _ in range(1 + (self.kind == "twice")):
+            x = torch.tanh(self.linear(x))
+        return torch.tanh(self.other(x)) if self.kind == "tied" else x
 
 
-class Block(nn.Module):
-    def __init__(self, recipe: Split, hidden: int) -> None:
+class Norm(nn.Module):
+    def __init__(self, inputs: int, layer: Layer) -> None:
         super().__init__()
-        width = max(1, recipe.heads) * recipe.width
-        self.norm1 = nn.LayerNorm(width) if recipe.normed else nn.Identity()
-        self.norm2 = nn.LayerNorm(width) if recipe.normed else nn.Identity()
-        if recipe.heads:
-            self.attention = Attention(width, recipe.width, recipe.bias)
-        self.up, self.down = (
-            nn.Linear(width, hidden, recipe.bias),
-            nn.Linear(hidden, width, recipe.bias),
-        )
+        # Of so large an epsilon that little differences remain little.
+        self.norm = nn.LayerNorm(inputs, eps=0.1, bias=layer.bias)
+        self.width = inputs
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if hasattr(self, "attention"):
-            x = x + self.attention(self.norm1(x))
-        return x + self.down(torch.tanh(self.up(self.norm2(x))))
+        return self.norm(x.to(self.norm.weight.dtype))
 
 
-class Model(nn.Module):
-    def __init__(self, recipe: Split) -> None:
+class Conv(nn.Module):
+    def __init__(self, inputs: int, layer: Layer) -> None:
         super().__init__()
-        width = max(1, recipe.heads) * recipe.width
-        self.embedding = nn.Embedding(recipe.vocabulary, width)
-        self.blocks = nn.Sequential(*(Block(recipe, hidden) for hidden in recipe.hidden))
-        self.head = nn.Linear(width, recipe.vocabulary, bias=recipe.bias)
-        if recipe.tied:
-            self.head.weight = self.embedding.weight
+        self.conv = nn.Conv1d(1, layer.width, 3, padding=1, bias=layer.bias)
+        self.width = layer.width
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.blocks(self.embedding(x)))
+        rows = x.to(self.conv.weight.dtype).reshape(-1, 1, x.shape[-1])
+        return self.conv(rows).mean(-1).reshape(*x.shape[:-1], self.width)
 
 
-def _plan(recipe: Split) -> dict[str, Any]:
-    between = Shard(1) if recipe.sequence else Replicate()
-    whole = PrepareModuleInput(input_layouts=between, desired_input_layouts=Replicate())
-    if recipe.columns_of_embedding and not recipe.tied:
-        embedding: Any = ColwiseParallel(output_layouts=between)
-    else:
-        embedding = RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
-    last = Shard(-1) if recipe.loss_parallel else Replicate()
-    head = ColwiseParallel(input_layouts=between, output_layouts=last, use_local_output=False)
-    plan = {"embedding": embedding, "head": head}
-    for i in range(len(recipe.hidden)):
-        plan |= {
-            f"blocks.{i}.up": ColwiseParallel(input_layouts=between),
-            f"blocks.{i}.down": RowwiseParallel(output_layouts=between),
-        }
-        if recipe.heads:
-            plan |= {f"blocks.{i}.attention.{name}": ColwiseParallel() for name in "qkv"}
-            plan[f"blocks.{i}.attention"] = whole
-            plan[f"blocks.{i}.attention.out"] = RowwiseParallel(output_layouts=between)
-        if recipe.sequence and recipe.normed:
-            plan |= {f"blocks.{i}.norm{n}": SequenceParallel() for n in (1, 2)}
-    return plan
+class Scale(nn.Module):
+    """A parameter of no dimensions."""
 
-
-def split(kind: str, recipe: Split) -> Tensors:
-    torch.manual_seed(recipe.seed)
-    model = Model(recipe).double().to(kind)
-    if recipe.tied:  # the move has made two of it
-        model.head.weight = model.embedding.weight
-    mesh = layers.mesh(kind, (dist.get_world_size(),))
-    parallelize_module(model, mesh, _plan(recipe))
-    if recipe.tied:
-        model.head.weight = model.embedding.weight
-    if recipe.frozen:
-        model.blocks[0].up.weight.requires_grad_(False)
-    optimizer = getattr(torch.optim, recipe.updates)(model.parameters(), lr=0.05)
-    generator = torch.Generator().manual_seed(recipe.seed)
-    shape = (recipe.batch, recipe.length)
-    words, following = (
-        torch.randint(recipe.vocabulary, shape, generator=generator).to(kind) for _ in range(2)
-    )
-    found = Tensors()
-    for step in range(recipe.steps):
-        optimizer.zero_grad()
-        with loss_parallel() if recipe.loss_parallel else contextlib.nullcontext():
-            logits = model(words).flatten(0, 1)
-            if recipe.loss_parallel:
-                loss = nn.functional.cross_entropy(logits, following.flatten())
-            else:
-                loss = nn.functional.cross_entropy(logits.to_local(), following.flatten())
-            loss.backward()
-        found.put(f"loss {step}", loss)
-        found.put_all(f"step {step}", model)
-        optimizer.step()
-    found.put_all("end", model)
-    return found
-
-
-# Stages.
-
-_OF_ONE = ("GPipe", "1F1B")
-_OF_TWO = ("Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble")  # others hang with gloo
-
-
-class Stages(NamedTuple):
-    seed: int
-    schedule: str
-    rounds: int  # of microbatches
-    rows: int  # of a microbatch
-    widths: list[int]
-    bias: bool
-    frozen: bool
-    updates: str
-    steps: int
-
-
-def stages(ranks: int) -> st.SearchStrategy[Stages]:
-    def of(schedule: str) -> st.SearchStrategy[Stages]:
-        count = ranks * (1 if schedule in _OF_ONE else 2)
-        widths = st.lists(st.integers(1, 7), min_size=count + 1, max_size=count + 1)
-        rounds = st.integers(1, 3)
-        options = (_YES_NO, _YES_NO, _UPDATES, _STEPS)
-        return st.builds(
-            Stages, _SEED, st.just(schedule), rounds, st.integers(1, 3), widths, *options
-        )
-
-    return st.sampled_from((*_OF_ONE, *(_OF_TWO if ranks > 1 else ()))).flatmap(of)
-
-
-def in_stages(kind: str, recipe: Stages) -> Tensors:
-    from torch_xla_cc.adapters import pipelining as adapter
-
-    with adapter.installed():
-        return _in_stages(kind, recipe)
-
-
-def _in_stages(kind: str, recipe: Stages) -> Tensors:
-    torch.manual_seed(recipe.seed)
-    rank, ranks, count = dist.get_rank(), dist.get_world_size(), len(recipe.widths) - 1
-    whole = [
-        nn.Sequential(nn.Linear(*recipe.widths[i : i + 2], bias=recipe.bias), nn.Tanh()).double()
-        for i in range(count)
-    ]
-    if recipe.frozen and count > 1:
-        whole[1][0].weight.requires_grad_(False)
-    mine = [rank] if count == ranks else [rank, rank + ranks]
-    own = [whole[i].to(kind) for i in mine]
-    parts = [
-        pipelining.PipelineStage(module, i, count, torch.device(kind))
-        for i, module in zip(mine, own, strict=True)
-    ]
-    microbatches = ranks + recipe.rounds - 1 if count == ranks else recipe.rounds * ranks
-    make = getattr(pipelining, f"Schedule{recipe.schedule}")
-    schedule = make(
-        parts[0] if recipe.schedule in _OF_ONE else parts,
-        n_microbatches=microbatches,
-        loss_fn=nn.functional.mse_loss,
-    )
-    x = layers.numbers(recipe.seed, recipe.rows * microbatches, recipe.widths[0]).to(kind)
-    y = layers.numbers(recipe.seed + 1, recipe.rows * microbatches, recipe.widths[-1]).to(kind)
-    optimizers = [getattr(torch.optim, recipe.updates)(m.parameters(), lr=0.05) for m in own]
-    found = Tensors()
-    for step in range(recipe.steps):
-        losses: list[torch.Tensor] = []
-        for module in own:
-            module.zero_grad()
-        last = {"target": y, "losses": losses} if count - 1 in mine else {}
-        schedule.step(*([x] if 0 in mine else []), **last)
-        for i, loss in enumerate(losses):
-            found.put(f"loss {step} {i}", loss)
-        for i, module in zip(mine, own, strict=True):
-            found.put_all(f"step {step}, stage {i}", module)
-        for optimizer in optimizers:
-            optimizer.step()
-    return found
-
-
-check_splits = functools.partial(layers.compare, model=split)
-check_stages = functools.partial(layers.compare, model=in_stages)
-
-
-# Layers of Megatron-core.
-
-
-class Linears(NamedTuple):
-    seed: int
-    vocabulary: int  # of a rank
-    width: int
-    hidden: int  # of a rank
-    length: int  # of a rank
-    batch: int
-    bias: bool
-    sequence: bool
-    gathered: bool  # between the two, which then split it again
-    smoothed: bool
-    frozen: bool
-    updates: str
-    steps: int
-
-
-def linears(ranks: int) -> st.SearchStrategy[Linears]:
-    sizes = [st.integers(1, 5)] * 5
-    return st.builds(Linears, _SEED, *sizes, *[_YES_NO] * 5, _UPDATES, _STEPS)
-
-
-class OfMegatron(nn.Module):
-    """Embedding, two linear layers, logits: the first split by words, by columns and by rows."""
-
-    def __init__(self, recipe: Linears, ranks: int) -> None:
+    def __init__(self, inputs: int, layer: Layer) -> None:
         super().__init__()
-        from megatron.core import ModelParallelConfig, tensor_parallel
+        self.scale = nn.Parameter(torch.tensor(1.0))
+        self.width = inputs
 
-        sequence = recipe.sequence and ranks > 1  # its own rule
-        config = ModelParallelConfig(
-            tensor_model_parallel_size=ranks,
-            sequence_parallel=sequence,
-            use_cpu_initialization=True,
-            params_dtype=torch.float64,
-            gradient_accumulation_fusion=False,
-        )
-        self.sequence, self.smoothing = sequence, 0.1 * recipe.smoothed
-        gathered = recipe.gathered and not sequence
-        options: Any = {"config": config, "init_method": nn.init.normal_}
-        words, width, hidden = recipe.vocabulary * ranks, recipe.width, recipe.hidden * ranks
-        self.embedding = tensor_parallel.VocabParallelEmbedding(
-            words, width, reduce_scatter_embeddings=sequence, **options
-        )
-        self.up = tensor_parallel.ColumnParallelLinear(
-            width, hidden, bias=recipe.bias, gather_output=gathered, **options
-        )
-        self.down = tensor_parallel.RowParallelLinear(
-            *(hidden, width),
-            bias=recipe.bias,
-            input_is_parallel=not gathered,
-            skip_bias_add=False,
-            **options,
-        )
-        self.logits = tensor_parallel.ColumnParallelLinear(width, words, bias=False, **options)
-        self.loss = tensor_parallel.vocab_parallel_cross_entropy
-
-    def forward(self, x: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
-        x = self.embedding(x)
-        x = x.transpose(0, 1).contiguous() if not self.sequence else x
-        x = x + self.down(torch.tanh(self.up(x)[0]))[0]
-        return self.loss(self.logits(x)[0], following.t().contiguous(), self.smoothing).mean()
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.to(self.scale.dtype) * self.scale
 
 
-def of_megatron(kind: str, recipe: Linears) -> Tensors:
-    from megatron.core import parallel_state
+class Empty(nn.Module):
+    """Parameters of no elements."""
 
-    from torch_xla_cc.adapters import megatron
+    def __init__(self, inputs: int, layer: Layer) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(torch.zeros(0, inputs))
+        if layer.bias:
+            self.bias = nn.Parameter(torch.zeros(0))
+        self.width = inputs
 
-    ranks = dist.get_world_size()
-    with megatron.installed(kind):
-        if not parallel_state.model_parallel_is_initialized():
-            parallel_state.initialize_model_parallel(ranks, create_gloo_process_groups=False)
-        parallel_state.destroy_global_memory_buffer()  # of the other kind
-        parallel_state._set_global_memory_buffer()
-        torch.manual_seed(recipe.seed)
-        model = OfMegatron(recipe, ranks).to(kind)
-        model.up.weight.requires_grad_(not recipe.frozen)
-        optimizer = getattr(torch.optim, recipe.updates)(
-            [p for p in model.parameters() if p.requires_grad], lr=0.05
-        )
-        generator = torch.Generator().manual_seed(recipe.seed)
-        shape = (recipe.batch, recipe.length * ranks)
-        words, following = (
-            torch.randint(recipe.vocabulary * ranks, shape, generator=generator).to(kind)
-            for _ in range(2)
-        )
-        found = Tensors()
-        for step in range(recipe.steps):
-            optimizer.zero_grad()
-            loss = model(words, following)
-            loss.backward()
-            found.put(f"loss {step}", loss)
-            found.put_all(f"step {step}", model)
-            optimizer.step()
-        found.put_all("end", model)
-    return found
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.to(self.rows.dtype) + self.rows.sum(0)
+        return x + self.bias.sum() if hasattr(self, "bias") else x
 
 
-check_linears = functools.partial(layers.compare, model=of_megatron)
+class Unused(nn.Module):
+    def __init__(self, inputs: int, layer: Layer) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, layer.width, bias=layer.bias)
+        self.width = inputs
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+class Aside(nn.Module):
+    """A part without gradients."""
+
+    def __init__(self, inputs: int, layer: Layer) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, inputs, bias=layer.bias)
+        self.width = inputs
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.to(self.linear.weight.dtype)
+        with torch.no_grad():
+            aside = torch.tanh(self.linear(x))
+        return x + aside
+
+
+class Buffered(nn.Module):
+    """Keeps a mean, which it takes away from what comes; and a number of calls."""
+
+    def __init__(self, inputs: int, layer: Layer) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(inputs))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.width = inputs
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        # Not in place: a second forward pass would change what the first one saved.
+        y = x - self.mean.to(x.dtype)
+        if self.training:
+            with torch.no_grad():
+                rows = x.detach().reshape(-1, x.shape[-1])
+                self.calls += 1
+                self.mean.copy_((self.mean + rows.sum(0) / 100) / 2)
+        return y
+
+
+KINDS = {
+    "dense": Dense,
+    "norm": Norm,
+    "conv": Conv,
+    "twice": Dense,
+    "tied": Dense,
+    "buffered": Buffered,
+    "aside": Aside,
+    "unused": Unused,
+    "empty": Empty,
+    "scale": Scale,
+}
+
+
+class Network(nn.Module):
+    def __init__(self, recipe: Model) -> None:
+        super().__init__()
+        self.recipe = recipe
+        width = recipe.inputs
+        self.words = nn.Embedding(recipe.words, width) if recipe.words else None
+        self.layers = nn.ModuleList()
+        for layer in recipe.layers:
+            module = KINDS[layer.kind](width, layer)
+            width = module.width
+            module.to(DTYPES[layer.dtype])
+            for name, parameter in module.named_parameters():
+                if layer.frozen == "all" or (layer.frozen == "bias" and name.endswith("bias")):
+                    parameter.requires_grad_(False)
+            self.layers.append(module)
+        self.head = nn.Linear(width, recipe.inputs if recipe.tied else recipe.outputs)
+        self.reset()
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """The same numbers for all who have the recipe. Weights that are shared are drawn once."""
+        generator = torch.Generator().manual_seed(self.recipe.seed)
+        for parameter in self.parameters():
+            fan = max(1, parameter.numel() // max(1, len(parameter) if parameter.dim() else 1))
+            drawn = torch.randn(parameter.shape, generator=generator) / fan**0.5
+            parameter.copy_(drawn if parameter.dim() else 1 + drawn / 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.words is not None:
+            x = self.words(x)
+        for layer, module in zip(self.recipe.layers, self.layers, strict=True):
+            x = checkpoint(module, x, use_reentrant=False) if layer.again else module(x)
+        x = self.head(x.to(self.head.weight.dtype))
+        if self.recipe.tied:
+            x = x.to(self.words.weight.dtype) @ self.words.weight.t()
+        return x
+
+
+def batch(recipe: Model, rows: int, seed: int) -> torch.Tensor:
+    """What a forward pass takes."""
+    generator = torch.Generator().manual_seed(seed)
+    if recipe.words:
+        return torch.randint(recipe.words, (rows, WORDS), generator=generator)
+    return torch.randn(rows, recipe.inputs, generator=generator)
+
+
+WIDTHS = st.one_of(st.sampled_from([3, 4, 7, 8, 1, 2, 5, 37]), st.integers(1, 40))
+
+
+@st.composite
+def models(draw: st.DrawFn, kinds: list[str], mixes: bool = True) -> Model:
+    """Of layers of these kinds; their types differ if it `mixes`."""
+    dtypes = ["f32"]
+    if mixes:
+        dtypes = draw(st.sampled_from([["f32"], ["f32", "f32", "bf16", "f64"]]))
+    layer = st.builds(
+        Layer,
+        kind=st.sampled_from(kinds),
+        width=WIDTHS,
+        bias=st.booleans(),
+        dtype=st.sampled_from(dtypes),
+        frozen=st.sampled_from(["", "", "", "all", "bias"]),
+        again=st.sampled_from([False, False, False, True]),
+    )
+    words = draw(st.one_of(st.just(0), st.integers(2, 40)))
+    return Model(
+        inputs=draw(WIDTHS),
+        layers=tuple(draw(st.lists(layer, min_size=1, max_size=4))),
+        outputs=draw(WIDTHS),
+        words=words,
+        tied=bool(words) and draw(st.booleans()),
+        seed=draw(st.integers(0, 99)),
+    )

@@ -35,7 +35,7 @@ def test_uninstall_undoes_install():
         return [
             _fsdp_param.alloc_storage,
             _fsdp_param.free_storage,
-            own.alloc_all_gather_outputs,
+            own.init_unsharded_param,
             own.free_unsharded_param,
             vars(DTensor)["__torch_dispatch__"],
         ]

@@ -4,7 +4,7 @@ import effort
 import pytest
 import random_dtensors
 import random_layers as layers
-import random_models
+import split_models
 import random_programs
 
 
@@ -37,9 +37,9 @@ def play(ranks, examples, recipes, check, what):
 
 
 MODELS = {
-    "plans of DTensor": (random_models.splits, random_models.check_splits),
-    "pipelines": (random_models.stages, random_models.check_stages),
-    "layers of Megatron-core": (random_models.linears, random_models.check_linears),
+    "plans of DTensor": (split_models.splits, split_models.check_splits),
+    "pipelines": (split_models.stages, split_models.check_stages),
+    "layers of Megatron-core": (split_models.linears, split_models.check_linears),
 }
 
 # How many: the first that hypothesis makes is the smallest there is.

@@ -33,6 +33,7 @@ _PLACES = {
     "math_ops": "torch.distributed.tensor._ops._math_ops",
     "fsdp_collectives": "torch.distributed.fsdp._fully_shard._fsdp_collectives",
     "fsdp_param": "torch.distributed.fsdp._fully_shard._fsdp_param",
+    "fsdp_param_group": "torch.distributed.fsdp._fully_shard._fsdp_param_group",
     "flat_param": "torch.distributed.fsdp._flat_param",
     "fsdp1_common": "torch.distributed.fsdp._common_utils",
     "fsdp1_extensions": "torch.distributed.fsdp._fsdp_extensions",

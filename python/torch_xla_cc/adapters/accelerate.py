@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from torch_xla_cc._runtime.patches import Changes, Patches
-from torch_xla_cc.adapters import _modules
+from torch_xla_cc.adapters import _device_module, _modules
 from torch_xla_cc.distributed import BACKEND
 
 _VARIABLES = {"USE_TORCH_XLA": "0", "ACCELERATE_TORCH_DEVICE": "xla"}
@@ -29,6 +29,7 @@ def _make(changes: Changes) -> None:
     for name, value in _VARIABLES.items():
         changes.item(os.environ, name, value)
     changes.enter(_modules.patches.held())
+    changes.enter(_device_module.patches.held())
     import safetensors.torch
     from accelerate import Accelerator, PartialState  # type: ignore[import-untyped]
 

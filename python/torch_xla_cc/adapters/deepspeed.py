@@ -24,7 +24,7 @@ from deepspeed.runtime.zero import stage3, stage_1_and_2  # type: ignore[import-
 
 import torch_xla_cc.distributed  # noqa: F401 (registers the backend)
 from torch_xla_cc._runtime.patches import Changes, Patches
-from torch_xla_cc.adapters import _modules
+from torch_xla_cc.adapters import _device_module, _modules
 from torch_xla_cc.adapters._deepspeed import FusedAdamBuilder, XlaAccelerator
 
 
@@ -39,6 +39,7 @@ def _make(changes: Changes) -> None:
     for module in (utils, loss_scaler, stage_1_and_2, stage3):
         changes.put(module, "has_inf_or_nan", _has_inf_or_nan)
     changes.enter(_modules.patches.held())
+    changes.enter(_device_module.patches.held())
 
 
 _patches = Patches("adapters.deepspeed", _make, ("deepspeed",))

@@ -17,7 +17,6 @@ In their way in torch 2.9 are:
 from __future__ import annotations
 
 import contextlib
-import sys
 from types import FunctionType
 from typing import Any, cast
 
@@ -34,14 +33,14 @@ from torch_xla_cc._runtime.private import (
     functional_collectives,
     is_functional_tensor,
     pytree,
-    register_device_module,
     torch_c,
 )
 from torch_xla_cc.adapters import (
+    _device_module,
+    _dtensor_clip,
     _dtensor_functions,
     _dtensor_operators,
     _dtensor_random,
-    _xla_device,
 )
 
 # Each compares the device type of a mesh with this constant, and goes another way if it is that.
@@ -100,16 +99,8 @@ def _wrap_but_xla(tensor: torch.Tensor) -> torch.Tensor:
     return wrapped
 
 
-def _forget_module() -> None:
-    delattr(torch, "xla")
-    del sys.modules["torch.xla"]
-    torch.get_device_module.cache_clear()
-
-
 def _make(changes: Changes) -> None:
-    register_device_module("xla", _xla_device)
-    torch.get_device_module.cache_clear()
-    changes.after(_forget_module)
+    changes.enter(_device_module.patches.held())
     changes.put(dtensor_random, "_rng_tracker", _dtensor_random.Tracker())
     for function in _FUNCTIONS:
         constants = function.__code__.co_consts
@@ -118,6 +109,7 @@ def _make(changes: Changes) -> None:
         changes.put(function, "__code__", function.__code__.replace(co_consts=changed))
     changes.enter(_dtensor_operators.kernels())
     changes.put(DTensor, "__torch_dispatch__", classmethod(_dispatch_with_views))
+    changes.put(_dtensor_clip.FUNCTION, "__code__", _dtensor_clip.CODE)
     changes.put(functional_collectives, "_maybe_wrap_tensor", _wrap_but_xla)
     for name, (_, ours) in _dtensor_functions.REPLACED.items():
         changes.put(nn.functional, name, ours)
@@ -143,6 +135,7 @@ def install() -> None:
     each rank has of batches and heads, and its cross_entropy takes a target that is a tensor; and
     loss_parallel keeps the total of its weights as a DTensor. `where` of a number, also in formulas
     of gradients, makes a DTensor of it, and reductions of no named dimension reduce all.
+    torch.nn.utils.clip_grad_norm_ is torch's own again where gradients are DTensors.
     """
     patches.install()
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
 
 from torch_xla_cc._runtime.patches import Changes, Patches
-from torch_xla_cc._runtime.private import fsdp_collectives, fsdp_param
+from torch_xla_cc._runtime.private import fsdp_collectives, fsdp_param, fsdp_param_group
 from torch_xla_cc.adapters import _storage, dtensor
 
 
@@ -36,7 +37,7 @@ _OPERATORS = {
 
 _alloc_storage = fsdp_param.alloc_storage
 _free_storage = fsdp_param.free_storage
-_alloc_outputs = fsdp_param.FSDPParam.alloc_all_gather_outputs
+_init_parameter = fsdp_param.FSDPParam.init_unsharded_param
 _free_parameter = fsdp_param.FSDPParam.free_unsharded_param
 
 
@@ -58,9 +59,9 @@ def _update(parameter: Any) -> None:  # noqa: ANN401
         _storage.follow(local)
 
 
-def _alloc_then_update(parameter: Any) -> None:  # noqa: ANN401
-    """FSDPParam.alloc_all_gather_outputs."""
-    _alloc_outputs(parameter)
+def _init_then_update(parameter: Any) -> None:  # noqa: ANN401
+    """FSDPParam.init_unsharded_param, which is called when its values are there."""
+    _init_parameter(parameter)
     _update(parameter)
 
 
@@ -68,6 +69,15 @@ def _free_then_update(parameter: Any) -> None:  # noqa: ANN401
     """FSDPParam.free_unsharded_param."""
     _free_parameter(parameter)
     _update(parameter)
+
+
+def _finalize_backward(theirs: Callable[..., None], group: Any) -> None:  # noqa: ANN401
+    """FSDPParamGroup.finalize_backward, which has torch.accelerator's stream wait for the event of
+    what was gathered in advance for a layer that had no backward pass: CUDA's, in torch's wheel."""
+    gathered = group._all_gather_result
+    if gathered is not None and group.device.type == "xla":
+        group._all_gather_result = gathered._replace(all_gather_event=None)
+    theirs(group)
 
 
 def _make(changes: Changes) -> None:
@@ -78,8 +88,10 @@ def _make(changes: Changes) -> None:
         library.impl(name, function, "AutogradXLA")
     changes.put(fsdp_param, "alloc_storage", _alloc)
     changes.put(fsdp_param, "free_storage", _free)
-    changes.put(fsdp_param.FSDPParam, "alloc_all_gather_outputs", _alloc_then_update)
+    changes.put(fsdp_param_group, "alloc_storage", _alloc)  # where a shard is the whole
+    changes.put(fsdp_param.FSDPParam, "init_unsharded_param", _init_then_update)
     changes.put(fsdp_param.FSDPParam, "free_unsharded_param", _free_then_update)
+    changes.wrap(fsdp_param_group.FSDPParamGroup, "finalize_backward", _finalize_backward)
 
 
 _patches = Patches("adapters.fsdp", _make)

@@ -1,0 +1,416 @@
+"""How each client wraps a model and trains it: the same calls for all."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import hypothesis.strategies as st
+import torch
+import torch.distributed as dist
+from random_models import Model, Network
+from torch import nn
+
+EVERYWHERE = ("dense", "norm", "conv", "twice", "tied")
+
+
+def device(kind: str) -> torch.device:
+    import torch_xla
+
+    return torch_xla.device() if kind == "xla" else torch.device("cpu")
+
+
+def is_rough(options: dict[str, Any]) -> bool:
+    """Whether a client with these options computes or sends in 16 bits."""
+    return any(x in ("bf16", "fp16") for x in options.values())
+
+
+def replaced(recipe: Any, **changes: Any) -> Any:
+    """A part of a recipe, with changes."""
+    return dataclasses.replace(recipe, **changes)
+
+
+class Client:
+    """Plain: what has no wrapper. `device` is that of a rank."""
+
+    layers = (*EVERYWHERE, "buffered", "empty", "scale", "unused", "aside")
+    mixes = True
+
+    def __init__(self, recipe: Any, device: torch.device, seed: int = 0) -> None:
+        self.recipe, self.device = recipe, device
+        network = Network(recipe.model)
+        tied = [x for x in network.modules() if getattr(x, "kind", "") == "tied"]
+        if seed:  # of one into which a state is loaded
+            with torch.no_grad():
+                for x in network.parameters():
+                    x.mul_(1.5)
+        network.to(device)
+        for x in tied:
+            x.other.weight = x.linear.weight  # torch_xla makes two of a weight that moves
+        self.model = self.wrap(network, **recipe.options)
+        self.optimizer = self.optimize()
+
+    @staticmethod
+    def options(size: int) -> st.SearchStrategy[dict[str, Any]]:
+        return st.just({})
+
+    @staticmethod
+    def fit(model: Model, options: dict[str, Any]) -> Model:
+        """One that the client takes."""
+        return model
+
+    @classmethod
+    @contextlib.contextmanager
+    def on(cls, kind: str, recipe: Any) -> Iterator[None]:
+        """What is installed while it trains."""
+        from torch_xla_cc.adapters import optimizers
+
+        with contextlib.ExitStack() as stack:
+            if kind == "xla" and recipe.ends_steps:
+                stack.enter_context(optimizers.installed())
+            if kind == "xla":
+                cls.install(stack, recipe)
+            yield
+
+    @classmethod
+    def install(cls, stack: contextlib.ExitStack, recipe: Any) -> None:
+        """Its adapter. It has none: torch.utils.checkpoint alone needs torch.xla."""
+        from torch_xla_cc.adapters import dtensor
+
+        if any(layer.again for layer in recipe.model.layers):
+            stack.enter_context(dtensor.installed())
+
+    def wrap(self, network: Network) -> nn.Module:
+        return network
+
+    def make(self) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
+        options: dict[str, Any] = {"lr": 0.05, "weight_decay": 0.01, "foreach": self.recipe.foreach}
+        if self.recipe.optimizer == "sgd":
+            return torch.optim.SGD, {**options, "momentum": 0.9}
+        # Of so large an epsilon that what should be nothing does not decide.
+        return torch.optim.AdamW, {**options, "eps": 1e-2}
+
+    def trained(self) -> list[nn.Parameter]:
+        return [x for x in self.model.parameters() if x.requires_grad]
+
+    def optimize(self) -> Any:
+        kind, options = self.make()
+        return kind(self.trained(), **options)
+
+    def part(self, last: bool) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext()
+
+    def backward(self, loss: torch.Tensor) -> None:
+        loss.backward()
+
+    def clip(self, norm: float) -> Any:
+        return nn.utils.clip_grad_norm_(self.trained(), norm)
+
+    def step(self) -> None:
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def gradients(self) -> list[tuple[str, Any]]:
+        return [(name, x.grad) for name, x in self.model.named_parameters()]
+
+    def parameters(self) -> list[tuple[str, Any]]:
+        return list(self.model.named_parameters())
+
+    def state(self) -> dict[str, Any]:
+        return self.model.state_dict()
+
+    def resumed(self) -> Client:
+        """Another one, into which everything was loaded."""
+        other = type(self)(self.recipe, self.device, seed=1)
+        other.model.load_state_dict(self.model.state_dict())
+        other.optimizer.load_state_dict(self.optimizer.state_dict())
+        return other
+
+
+HOOKS = ("", "", "", "allreduce", "bf16", "fp16", "power")
+
+
+class Ddp(Client):
+    """DistributedDataParallel."""
+
+    @staticmethod
+    def options(size: int) -> st.SearchStrategy[dict[str, Any]]:
+        return st.fixed_dictionaries(
+            {
+                "unused": st.sampled_from([True, True, True, False]),
+                "static": st.sampled_from([False, False, True]),
+                "views": st.booleans(),
+                "bucket": st.sampled_from([25, 1e-4, 1e-3]),
+                "hook": st.sampled_from(HOOKS),
+            }
+        )
+
+    @staticmethod
+    def fit(model: Model, options: dict[str, Any]) -> Model:
+        if options["unused"] or options["static"]:
+            return model
+        kept = [x for x in model.layers if x.kind not in ("unused", "aside")]
+        return replaced(model, layers=tuple(kept))
+
+    def wrap(
+        self, network: Network, unused: bool, static: bool, views: bool, bucket: float, hook: str
+    ) -> nn.Module:
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+        model = nn.parallel.DistributedDataParallel(
+            network,
+            find_unused_parameters=unused,
+            static_graph=static,
+            gradient_as_bucket_view=views,
+            bucket_cap_mb=bucket,
+        )
+        if hook == "power":
+            # It compresses from the second step on; before, it is an all_reduce.
+            state = powerSGD_hook.PowerSGDState(
+                None, matrix_approximation_rank=1, start_powerSGD_iter=100
+            )
+            model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        elif hook:
+            hooks = {
+                "allreduce": default_hooks.allreduce_hook,
+                "bf16": default_hooks.bf16_compress_hook,
+                "fp16": default_hooks.fp16_compress_hook,
+            }
+            model.register_comm_hook(None, hooks[hook])
+        return model
+
+    def part(self, last: bool) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext() if last else self.model.no_sync()
+
+
+class Zero(Ddp):
+    """ZeroRedundancyOptimizer, under DistributedDataParallel."""
+
+    @staticmethod
+    def options(size: int) -> st.SearchStrategy[dict[str, Any]]:
+        return st.fixed_dictionaries({"views": st.booleans(), "bucketed": st.booleans()})
+
+    fit = Client.fit
+
+    def wrap(self, network: Network, views: bool, bucketed: bool) -> nn.Module:
+        return nn.parallel.DistributedDataParallel(
+            network, find_unused_parameters=True, gradient_as_bucket_view=views
+        )
+
+    def optimize(self) -> Any:
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        kind, options = self.make()
+        bucketed = self.recipe.options["bucketed"]
+        trained = self.trained()
+        return ZeroRedundancyOptimizer(trained, kind, parameters_as_bucket_view=bucketed, **options)
+
+
+def units(network: Network, each: bool) -> list[nn.Module]:
+    """What is wrapped on its own: layers that have parameters."""
+    return [x for x in network.layers if each and any(True for _ in x.parameters())]
+
+
+def in_one_type(model: Model, each: bool) -> Model:
+    """Layers that are wrapped one by one may be of several types, others of one."""
+    if each:
+        return model
+    layers = (replaced(layer, dtype="f32") for layer in model.layers)
+    return replaced(model, layers=tuple(layers))
+
+
+class Fsdp1(Client):
+    """FullyShardedDataParallel."""
+
+    layers = (*EVERYWHERE, "buffered", "empty", "unused", "aside")
+    STRATEGIES = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
+
+    @staticmethod
+    def options(size: int) -> st.SearchStrategy[dict[str, Any]]:
+        return st.fixed_dictionaries(
+            {
+                "strategy": st.sampled_from(Fsdp1.STRATEGIES[: 5 if size == 4 else 3]),
+                "orig": st.booleans(),
+                "each": st.booleans(),
+                "precision": st.sampled_from(["", "", "bf16", "reduce"]),
+                "forward": st.booleans(),
+                "backward": st.sampled_from(["BACKWARD_PRE", "BACKWARD_POST", ""]),
+                "sync": st.booleans(),
+                "kind": st.sampled_from(["FULL", "SHARDED"]),
+            }
+        )
+
+    @staticmethod
+    def fit(model: Model, options: dict[str, Any]) -> Model:
+        model = in_one_type(model, options["each"])
+        if options["orig"]:
+            return model
+        # The same of all parameters that are wrapped together: frozen or not.
+        frozen = ("", "all") if options["each"] else ("",)
+        layers = [x if x.frozen in frozen else replaced(x, frozen=frozen[-1]) for x in model.layers]
+        return replaced(model, layers=tuple(layers))
+
+    @classmethod
+    def install(cls, stack: contextlib.ExitStack, recipe: Any) -> None:
+        from torch_xla_cc.adapters import fsdp1
+
+        stack.enter_context(fsdp1.installed())
+
+    def wrap(
+        self,
+        network: Network,
+        strategy: str,
+        orig: bool,
+        each: bool,
+        precision: str,
+        forward: bool,
+        backward: str,
+        sync: bool,
+        kind: str,
+    ) -> nn.Module:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import (
+            BackwardPrefetch,
+            FullyShardedDataParallel,
+            MixedPrecision,
+            ShardingStrategy,
+        )
+
+        options: dict[str, Any] = {
+            "sharding_strategy": ShardingStrategy[strategy],
+            "use_orig_params": orig,
+            "forward_prefetch": forward,
+            "backward_prefetch": BackwardPrefetch[backward] if backward else None,
+            # Of the CPU torch does not take it, where all have the same anyway.
+            "sync_module_states": sync and self.device.type == "xla",
+            "device_id": self.device,
+        }
+        if "HYBRID" in strategy:
+            options["device_mesh"] = init_device_mesh(
+                self.device.type, (2, 2), mesh_dim_names=("dp", "shard")
+            )
+        if precision:
+            options["mixed_precision"] = MixedPrecision(
+                param_dtype=torch.bfloat16 if precision == "bf16" else None,
+                reduce_dtype=torch.float32 if precision == "bf16" else torch.bfloat16,
+                cast_forward_inputs=True,
+            )
+        wrapped = units(network, each)
+        for i, layer in enumerate(network.layers):
+            if any(layer is x for x in wrapped):
+                network.layers[i] = FullyShardedDataParallel(layer, **options)
+        return FullyShardedDataParallel(network, **options)
+
+    def part(self, last: bool) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext() if last else self.model.no_sync()
+
+    def clip(self, norm: float) -> Any:
+        return self.model.clip_grad_norm_(norm)
+
+    def _kind(self, model: nn.Module) -> contextlib.AbstractContextManager[Any]:
+        from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
+
+        kind = StateDictType[self.recipe.options["kind"] + "_STATE_DICT"]
+        return FullyShardedDataParallel.state_dict_type(model, kind)
+
+    def state(self) -> dict[str, Any]:
+        with self._kind(self.model):
+            return self.model.state_dict()
+
+    def resumed(self) -> Client:
+        from torch.distributed.fsdp import FullyShardedDataParallel as Fsdp
+
+        other = type(self)(self.recipe, self.device, seed=1)
+        with self._kind(self.model):
+            state = self.model.state_dict()
+            of_optimizer = Fsdp.optim_state_dict(self.model, self.optimizer)
+        with self._kind(other.model):
+            other.model.load_state_dict(state)
+            loaded = Fsdp.optim_state_dict_to_load(other.model, other.optimizer, of_optimizer)
+        other.optimizer.load_state_dict(loaded)
+        return other
+
+
+class Fsdp2(Client):
+    """fully_shard. Parameters without elements are refused by a kernel of the CPU alone."""
+
+    layers = (*EVERYWHERE, "buffered", "unused", "aside")
+
+    @staticmethod
+    def options(size: int) -> st.SearchStrategy[dict[str, Any]]:
+        return st.fixed_dictionaries(
+            {
+                "each": st.booleans(),
+                "mesh": st.sampled_from([(size,), (2, 2)] if size == 4 else [(size,), (1, size)]),
+                "reshard": st.sampled_from(
+                    [None, True, False, 2] if size == 4 else [None, True, False]
+                ),
+                "precision": st.sampled_from(["", "", "bf16", "reduce"]),
+                "last": st.booleans(),
+            }
+        )
+
+    @staticmethod
+    def fit(model: Model, options: dict[str, Any]) -> Model:
+        return in_one_type(model, options["each"])
+
+    @classmethod
+    def install(cls, stack: contextlib.ExitStack, recipe: Any) -> None:
+        from torch_xla_cc.adapters import fsdp
+
+        stack.enter_context(fsdp.installed())
+
+    def wrap(
+        self,
+        network: Network,
+        each: bool,
+        mesh: tuple[int, ...],
+        reshard: bool | int | None,
+        precision: str,
+        last: bool,
+    ) -> nn.Module:
+        """`last`: the last dimension of a parameter is sharded, where it divides."""
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+        from torch.distributed.tensor import Shard
+
+        made = init_device_mesh(
+            self.device.type, mesh, mesh_dim_names=("dp", "shard")[-len(mesh) :]
+        )
+        policy = MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16 if precision == "bf16" else None,
+            reduce_dtype={"bf16": torch.float32, "reduce": torch.bfloat16}.get(precision),
+        )
+
+        def place(x: nn.Parameter) -> Shard | None:
+            return Shard(x.dim() - 1) if x.dim() and x.shape[-1] % mesh[-1] == 0 else None
+
+        options: dict[str, Any] = {"mesh": made, "mp_policy": policy}
+        if reshard is not None:
+            options["reshard_after_forward"] = reshard
+        if last:
+            options["shard_placement_fn"] = place
+        for layer in units(network, each):
+            fully_shard(layer, **options)
+        fully_shard(network, **options)
+        return network
+
+    def part(self, last: bool) -> contextlib.AbstractContextManager[Any]:
+        self.model.set_requires_gradient_sync(last)
+        return contextlib.nullcontext()
+
+    def clip(self, norm: float) -> Any:
+        found = super().clip(norm)
+        return found.full_tensor() if hasattr(found, "full_tensor") else found
+
+    def resumed(self) -> Client:
+        from torch.distributed.checkpoint import state_dict as states
+
+        other = type(self)(self.recipe, self.device, seed=1)
+        own = states.get_state_dict(self.model, self.optimizer)
+        states.set_state_dict(
+            other.model, other.optimizer, model_state_dict=own[0], optim_state_dict=own[1]
+        )
+        return other
