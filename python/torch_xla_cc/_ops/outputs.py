@@ -38,6 +38,12 @@ def write(op: str, outputs: Operands, results: Operands) -> Any:  # noqa: ANN401
                 f"result is {value.dtype} of shape {list(value.shape)}. Allocate it with that "
                 "shape and dtype, or leave output out"
             )
+        if _is_expanded(target):
+            raise ValueError(
+                f"{op}: output {index} is an expanded tensor, of shape {list(target.shape)} and "
+                f"strides {list(target.stride())}, but each element must have memory of its own. "
+                "Pass output.contiguous(), or leave output out"
+            )
         if target.device != value.device:
             raise ValueError(
                 f"{op}: output {index} is on {target.device}, but the result is on {value.device}"
@@ -47,9 +53,18 @@ def write(op: str, outputs: Operands, results: Operands) -> Any:  # noqa: ANN401
             if target.shape == value.shape:
                 target.copy_(value)
             else:
-                torch.autograd.graph.increment_version(target)  # who saved it for a gradient is told
+                torch.autograd.graph.increment_version(
+                    target
+                )  # who saved it for a gradient is told
                 become(target, value.clone())
     return outputs
+
+
+def _is_expanded(target: torch.Tensor) -> bool:
+    """Whether elements share memory, as torch's copy_ refuses and torch_xla's does not."""
+    return any(
+        size > 1 and stride == 0 for size, stride in zip(target.shape, target.stride(), strict=True)
+    )
 
 
 def _may_grow(target: torch.Tensor) -> bool:
