@@ -266,6 +266,9 @@ def outputs_of_other_shapes(rank):
     view = torch.zeros(6, device=device)[:3]
     with pytest.raises(ValueError, match="output 0 is"):  # it cannot grow
         xm.reduce_scatter("sum", x, 1.0, 0, 2, output=view)
+    expanded = torch.zeros(1, device=device).expand(4)
+    with pytest.raises(ValueError, match="output 0 is an expanded view"):
+        xm.all_gather(torch.ones(2, device=device), output=expanded)
     return shapes, [output.tolist() for output in (*made, one, *gathered, *buckets)]
 
 

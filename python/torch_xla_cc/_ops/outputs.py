@@ -40,9 +40,8 @@ def write(op: str, outputs: Operands, results: Operands) -> Any:  # noqa: ANN401
             )
         if _is_expanded(target):
             raise ValueError(
-                f"{op}: output {index} is an expanded tensor, of shape {list(target.shape)} and "
-                f"strides {list(target.stride())}, but each element must have memory of its own. "
-                "Pass output.contiguous(), or leave output out"
+                f"{op}: output {index} is an expanded view, of shape {list(target.shape)}, but "
+                "each element must have memory of its own. Pass another tensor, or leave output out"
             )
         if target.device != value.device:
             raise ValueError(
@@ -61,10 +60,14 @@ def write(op: str, outputs: Operands, results: Operands) -> Any:  # noqa: ANN401
 
 
 def _is_expanded(target: torch.Tensor) -> bool:
-    """Whether elements share memory, as torch's copy_ refuses and torch_xla's does not."""
-    return any(
-        size > 1 and stride == 0 for size, stride in zip(target.shape, target.stride(), strict=True)
-    )
+    """Whether it has more elements than the tensor that it is a view of, as expand() makes them.
+
+    torch's copy_ refuses those, and torch_xla's writes one value to all. Strides do not say it:
+    torch_xla gives those of a tensor that is no view.
+    """
+    if torch.compiler.is_compiling() or not target._is_view():
+        return False
+    return target._base is not None and target._base.numel() < target.numel()
 
 
 def _may_grow(target: torch.Tensor) -> bool:

@@ -122,7 +122,8 @@ def install() -> None:
     xla_multiprocessing.spawn and pjrt.spawn_threads start the ranks as `torch_xla_cc.launch` does,
     of CPU_NUM_DEVICES devices; of one device with debug_single_process=True or nprocs=1. There
     xla_multiprocessing.MpModelWrapper.to gives each rank a module of its own. Functions that were
-    imported by name before the call, and objects that took them at construction, keep what they took.
+    imported by name before the call, and objects that took them at construction, keep what they
+    took.
     """
     _patches.install()
 
