@@ -12,7 +12,13 @@ def main() -> None:
     try:
         if _reads_files_only(sys.argv[1:]):
             _pass_over_torch()
-        from torch_xla_cc._cli import commands
+        try:
+            from torch_xla_cc._cli import commands
+        except ValueError as error:  # a variable of the environment
+            if sys.argv[1:2] != ["doctor"]:
+                raise ImportError(str(error)) from error
+            _pass_over_torch(str(error))
+            from torch_xla_cc._cli import commands
     except ImportError as error:
         sys.exit(f"txcc: {error}")
     commands.main()
@@ -26,12 +32,14 @@ def _reads_files_only(words: list[str]) -> bool:
     return command == "compare" or (command == "inspect" and dump)
 
 
-def _pass_over_torch() -> None:
+def _pass_over_torch(problem: str | None = None) -> None:
     """Have the package be found without what it imports for training, which takes seconds.
 
-    What reads files of HLO needs neither torch nor the extension module.
+    What reads files of HLO needs neither torch nor the extension module. `problem`: why the package
+    cannot be imported, for `txcc doctor`.
     """
     package = types.ModuleType("torch_xla_cc")
+    package.problem = problem  # type: ignore[attr-defined]
     package.__path__ = [str(Path(__file__).with_name("torch_xla_cc"))]  # it lies beside this file
     sys.modules["torch_xla_cc"] = package
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -33,6 +33,7 @@ from torch_xla_cc._ops.uneven import own_rank
 from torch_xla_cc._runtime.show import show
 
 _AVERAGES = (xm.REDUCE_SUM, xm.REDUCE_AVERAGE)
+_KINDS = get_args(ReduceType)
 
 
 @of_one_tensor
@@ -50,9 +51,11 @@ def all_reduce(
 
     if reduce_type in _AVERAGES or not value.requires_grad:
         return linear(reduced, reduced, value)
-    if reduce_type == xm.REDUCE_MUL:
+    if reduce_type in (xm.REDUCE_MUL, "product"):
         return _product(value, groups) * scale
     if reduce_type not in (xm.REDUCE_MAX, xm.REDUCE_MIN):
+        if reduce_type not in _KINDS:
+            return linear(reduced, reduced, value)  # which refuses it: (R0)
         raise ValueError(
             f"all_reduce: reduce_type = {show(reduce_type)} has no gradient, but value requires "
             "one. Pass value.detach()"
@@ -120,7 +123,7 @@ def reduce_scatter(
     groups: Groups = None,
 ) -> torch.Tensor:
     """xm.reduce_scatter of a tensor; going back, an all_gather."""
-    if reduce_type == xm.REDUCE_SUM or not value.requires_grad:
+    if reduce_type == xm.REDUCE_SUM or not value.requires_grad or reduce_type not in _KINDS:
         return linear(
             lambda x: xm.reduce_scatter(reduce_type, x, scale, scatter_dim, shard_count, groups),
             lambda g: xm.all_gather(g * scale, scatter_dim, groups),
@@ -267,13 +270,37 @@ def uneven_all_to_all(
 def _is_root(op: str, root: int, groups: Groups, alone: bool = False) -> bool:
     """Whether this rank is a root, or, with `alone`, in no group.
 
-    As collective_broadcast has it: in each group the member at the root's position is one.
+    As xm.collective_broadcast has it: in each group the member at the root's position is one.
     """
     refuse_partitions(op)
-    root, rank, lists = operator.index(root), own_rank(), members(groups)
-    place = next((group.index(root) for group in lists if root in group), 0)
+    rank, lists = own_rank(), members(groups)
+    place = _place_of_root(op, root, lists)
     own = next((group for group in lists if rank in group), None)
-    return alone if own is None else place < len(own) and own[place] == rank
+    return alone if own is None else own[place] == rank
+
+
+def _place_of_root(op: str, root: object, lists: list[list[int]]) -> int:
+    """Where the root is in its group, and others in theirs; (B1) and (B2) of docs/spec.md."""
+
+    def refuse(required: str, remedy: str, kind: type[Exception] = ValueError) -> Exception:
+        return kind(f"{op}: root = {show(root)}, but it must be {required}. {remedy}")
+
+    if not isinstance(root, (int, torch.SymInt)) and not hasattr(root, "__index__"):
+        raise refuse("an int", "Name the rank that has the values", TypeError)
+    number, last = operator.index(root), members(None)[0][-1]
+    if not 0 <= number <= last:
+        raise refuse(f"a rank of the world, 0 to {last} (B1)", "Name the rank that has the values")
+    places = [group.index(number) for group in lists if number in group]
+    if not places:
+        raise refuse(f"in a group, and {lists} leaves it out (B2)", "Name a rank of a group")
+    for group in lists:
+        if places[0] >= len(group):
+            raise refuse(
+                f"at a position that every group has; it is number {places[0]} of its own, and "
+                f"{group} is shorter (B2)",
+                "Put the roots first in their groups",
+            )
+    return places[0]
 
 
 def _on(value: torch.Tensor, condition: bool) -> torch.Tensor:

@@ -49,7 +49,7 @@ def scatter_to_region(value: torch.Tensor, dim: int = -1, groups: Groups = None)
     """This rank's block of a tensor that all ranks of the group have."""
     _require_alike("scatter_to_region", groups)
     return linear(
-        lambda x, place: _block(x, dim, groups, place),
+        lambda x, place: _block("scatter_to_region", x, dim, groups, place),
         lambda g, _: xm.all_gather(g, dim, groups),
         value,
         _place(value, groups),
@@ -62,7 +62,7 @@ def gather_from_region(value: torch.Tensor, dim: int = -1, groups: Groups = None
     _require_alike("gather_from_region", groups)
     return linear(
         lambda x, _: xm.all_gather(x, dim, groups),
-        lambda g, place: _block(g, dim, groups, place),
+        lambda g, place: _block("gather_from_region", g, dim, groups, place),
         value,
         _place(value, groups),
     )
@@ -84,7 +84,7 @@ def reduce_scatter_to_sequence(
 def own_block(value: torch.Tensor, dim: int = 0, groups: Groups = None) -> torch.Tensor:
     """This rank's of as many blocks along `dim` as its group has ranks."""
     _require_alike("own_block", groups)
-    return _block(value, dim, groups, _place(value, groups))
+    return _block("own_block", value, dim, groups, _place(value, groups))
 
 
 def _require_alike(op: str, groups: Groups) -> None:
@@ -113,11 +113,19 @@ def _place(value: torch.Tensor, groups: Groups) -> torch.Tensor:
     return as_data(place, torch.int64, value.device)  # type: ignore[no-any-return]
 
 
-def _block(value: torch.Tensor, dim: int, groups: Groups, place: torch.Tensor) -> torch.Tensor:
-    ranks = len(_own_group(groups))
+def _block(
+    op: str, value: torch.Tensor, dim: int, groups: Groups, place: torch.Tensor
+) -> torch.Tensor:
+    ranks, dims = len(_own_group(groups)), value.dim()
+    if not isinstance(dim, int) or not -dims <= dim < dims:
+        raise ValueError(
+            f"{op}: dim = {show(dim)}, but it must be a dimension of value, whose shape is "
+            f"{list(value.shape)}"
+            + (f": {-dims} to {dims - 1}. Pass one of them" if dims else ". Pass value.reshape(1)")
+        )
     if value.shape[dim] % ranks:
         raise ValueError(
-            f"own_block: dimension {dim} has the size {value.shape[dim]}, but it must be a "
+            f"{op}: dimension {dim} has the size {value.shape[dim]}, but it must be a "
             f"multiple of {ranks}, the ranks of the group. Pad it"
         )
     size = value.shape[dim] // ranks  # no divmod: torch.compile has none of sizes

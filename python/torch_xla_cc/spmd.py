@@ -74,11 +74,7 @@ def shard_map(
     region = _Region(fn, mesh, list(in_specs), specs)
 
     def whole(*tensors: torch.Tensor) -> Any:  # noqa: ANN401 (a tensor, or several)
-        if len(tensors) != len(region.in_specs):
-            raise ValueError(
-                f"shard_map: {len(tensors)} arguments, but there are {len(region.in_specs)} "
-                "in_specs"
-            )
+        region.check(tensors)
         if not torch.is_grad_enabled():
             tensors = tuple(tensor.detach() for tensor in tensors)  # nothing is kept then
         results = _ShardMap.apply(region, *tensors)  # type: ignore[no-untyped-call]
@@ -135,6 +131,42 @@ class _Region:
         self.mesh = mesh
         self.in_specs = in_specs
         self.out_specs = out_specs
+
+    def check(self, tensors: Sequence[object]) -> None:
+        """Raise unless there is a tensor on the XLA device for each spec."""
+        if len(tensors) != len(self.in_specs):
+            raise ValueError(
+                f"shard_map: {len(tensors)} arguments, but there are {len(self.in_specs)} in_specs"
+            )
+        for index, one in enumerate(tensors):
+            if not isinstance(one, torch.Tensor):
+                raise TypeError(
+                    f"shard_map: argument {index} = {show(one)}, but it must be a tensor. Have "
+                    "the function take what is none from around it"
+                )
+            if one.device.type != "xla":
+                raise ValueError(
+                    f"shard_map: argument {index} is on {one.device}, but it must be on the XLA "
+                    "device. Pass it .to(torch_xla.device())"
+                )
+
+    def results(self, *shards: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """What the function returns."""
+        found = self.fn(*shards)
+        several = found if isinstance(found, (tuple, list)) else (found,)
+        for index, one in enumerate(several):
+            if not isinstance(one, torch.Tensor) or one.device.type != "xla":
+                name = getattr(self.fn, "__name__", "fn")
+                raise TypeError(
+                    f"shard_map: result {index} of {name} = {show(one)}, but it must be a tensor "
+                    "on the XLA device. Return a tensor, or a list of them"
+                )
+        if len(several) != len(self.out_specs):
+            raise ValueError(
+                f"shard_map: {len(several)} results, but there are {len(self.out_specs)} "
+                "out_specs. Pass a list of one spec for each: [(...), (...)]"
+            )
+        return tuple(several)
 
     def enter(self, tensor: torch.Tensor, spec: Spec) -> torch.Tensor:
         """A partition's shard."""
@@ -203,13 +235,7 @@ class _ShardMap(torch.autograd.Function):
             torch.set_grad_enabled(any(ctx.needs_input_grad)),
             saved_tensors_hooks(region.save, region.load),
         ):
-            found = region.fn(*shards)
-        results = (found,) if isinstance(found, torch.Tensor) else tuple(found)
-        if len(results) != len(region.out_specs):
-            raise ValueError(
-                f"shard_map: {len(results)} results, but there are {len(region.out_specs)} "
-                "out_specs. Pass a list of one spec for each: [(...), (...)]"
-            )
+            results = region.results(*shards)
         # Edges, and not tensors: shards that live when the step runs would end the process.
         ctx.region = region
         ctx.inputs = [get_gradient_edge(x) if x.requires_grad else None for x in shards]

@@ -1,10 +1,12 @@
 """torch.compile of torch_xla_cc.functions and regions: one graph, and gradients that are right."""
 
 import gc
+import threading
 
 import compiling
 import pytest
 import torch
+from torch.fx import traceback
 
 from torch_xla_cc import Channel, functions, regions
 from torch_xla_cc._threads import compiling as _bridge
@@ -161,6 +163,38 @@ def test_free_sizes(function):
 @pytest.mark.parametrize("function", SOME)
 def test_sizes_that_change(function):
     compiling.check(4, function, backward=True, sizes=compiling.FREE)
+
+
+def test_what_fx_notes_is_of_a_thread():
+    """Or one rank that runs a graph by fx takes the notes of another, which traces backward."""
+    graph = torch.fx.symbolic_trace(lambda x: x + 1).graph
+    node = next(iter(graph.nodes))
+    node.meta["mark"] = 1
+    found = {}
+
+    def other():
+        found["preserve"] = traceback.has_preserved_node_meta()
+        with traceback.preserve_node_meta(), traceback.set_current_meta(node, "a pass"):
+            found["notes"] = dict(traceback.get_current_meta())
+            left.set()
+            assert may_end.wait(20)
+
+    left, may_end = threading.Event(), threading.Event()
+    thread = threading.Thread(target=other)
+    before = traceback.current_meta
+    with _bridge.compiles_on_threads(2):
+        with traceback.preserve_node_meta():
+            traceback.set_grad_fn_seq_nr(5)
+            thread.start()
+            assert left.wait(20)
+            assert traceback.current_meta["grad_fn_seq_nr"] == [5]
+            traceback.reset_grad_fn_seq_nr()
+            may_end.set()
+            thread.join(20)
+        assert not traceback.has_preserved_node_meta() and not traceback.get_current_meta()
+    assert found["preserve"] is False and found["notes"]["mark"] == 1
+    assert [source.name for source in found["notes"]["from_node"]] == [node.name]
+    assert traceback.current_meta is before and traceback.should_preserve_node_meta is False
 
 
 def test_nothing_is_collected_while_ranks_trace():

@@ -277,6 +277,9 @@ def outputs_of_other_shapes(rank):
     xm.reduce_scatter("sum", x, 1.0, 0, 2, output=saved)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+    expanded = torch.zeros(1, device=device).expand(4)
+    with pytest.raises(ValueError, match="output 0 is an expanded view"):
+        xm.all_gather(torch.ones(2, device=device), output=expanded)
     return shapes, [output.tolist() for output in (*made, one, *gathered, *buckets)]
 
 

@@ -237,14 +237,14 @@ def test_a_result_may_be_changed_in_place(kind, value, gradients):
 
 def reduced(rank, kind, groups):
     """With a gradient and without."""
-    torch.manual_seed(rank if kind == "mul" else 0)  # else all have the same
+    torch.manual_seed(rank if kind in ("mul", "product") else 0)  # else all have the same
     x = torch.randn(64, device=torch_xla.device())
     plain = xm.all_reduce(kind, x, 3.0, groups)
     # Of a product of three the order is free.
     return plain.tolist(), functions.all_reduce(kind, x.requires_grad_(), 3.0, groups).tolist()
 
 
-@pytest.mark.parametrize("kind", ["max", "min", "mul"])
+@pytest.mark.parametrize("kind", ["max", "min", "mul", "product"])
 @pytest.mark.parametrize("groups", [[[0, 1]], [[0, 1, 2], [3]]], ids=["none", "sizes"])
 def test_a_gradient_changes_no_number(kind, groups):
     for plain, found in worlds.run(4, reduced, kind, groups):
@@ -274,6 +274,14 @@ def refusals(rank):
         lambda: regions.own_block(x, groups=[[0, 1]]),
         lambda: regions.scatter_to_region(x, groups=[[0, 1, 2], [3]]),
         lambda: regions.gather_from_region(x, groups=[[0, 1], [2]]),
+        lambda: functions.gather(x, 7),
+        lambda: functions.scatter(x, -1),
+        lambda: functions.gather(x, 2, 0, [[0, 1]]),
+        lambda: functions.scatter(x, 3, 0, [[0], [1, 3]]),
+        lambda: functions.collective_broadcast(x, 7),
+        lambda: functions.all_reduce("nope", x),
+        lambda: functions.reduce_scatter("nope", x),
+        lambda: regions.scatter_to_region(x, 5),
     ):
         try:
             call()
@@ -284,6 +292,7 @@ def refusals(rank):
         lambda: functions.all_reduce("sum", value=None),
         lambda: functions.send_recv(x, 3),
         lambda: regions.copy_to_region("x"),
+        lambda: functions.collective_broadcast(x, "a"),
     ):
         try:
             call()
@@ -307,10 +316,19 @@ def test_what_has_no_gradient():
             "own_block: groups = [[0, 1]] leave out the ranks [2, 3], but they must be of one size",
             "scatter_to_region: groups = [[0, 1, 2], [3]] are of the sizes [1, 3], but they must",
             "gather_from_region: groups = [[0, 1], [2]] are of the sizes [1, 2], but they must",
+            "gather: root = 7, but it must be a rank of the world, 0 to 3 (B1)",
+            "scatter: root = -1, but it must be a rank of the world, 0 to 3 (B1)",
+            "gather: root = 2, but it must be in a group, and [[0, 1]] leaves it out (B2)",
+            "scatter: root = 3, but it must be at a position that every group has",
+            "collective_broadcast: root = 7, but it must be a rank of the world, 0 to 3 (B1)",
+            "all_reduce: reduce_type = 'nope', but it must be sum, product (mul)",
+            "reduce_scatter: reduce_type = 'nope', but it must be sum, product (mul)",
+            "scatter_to_region: dim = 5, but it must be a dimension of value",
             "all_gather: value is list, but it must be one tensor",
             "all_reduce: value is NoneType, but it must be one tensor",
             "send_recv: channel is 3, but it must be a Channel",
             "copy_to_region: value is str, but it must be one tensor",
+            "collective_broadcast: root = 'a', but it must be an int",
         ),
         strict=True,
     ):

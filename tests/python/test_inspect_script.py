@@ -46,6 +46,7 @@ import torch
 import torch_xla
 import torch_xla.core.xla_model as xm
 import torch_xla.distributed.xla_multiprocessing as xmp
+from torch_xla._internal import pjrt
 
 def main(index, size):
     x = torch.ones(size, device=torch_xla.device())
@@ -168,8 +169,20 @@ def test_its_steps_before_run(script):
     assert "rank 1 step" not in done.stdout
 
 
+SWALLOWED = """try:
+        torch_xla.launch(main, args=(4,))
+    except BaseException:
+        pass"""
+
+
 @pytest.mark.parametrize(
-    "launch", ["torch_xla.launch(main, args=(4,))", "xmp.spawn(main, args=(4,))"]
+    "launch",
+    [
+        "torch_xla.launch(main, args=(4,))",
+        "xmp.spawn(main, args=(4,))",
+        "pjrt.spawn_threads(main, (4,))",
+        SWALLOWED,
+    ],
 )
 def test_functions_that_launch(script, launch):
     path = script(LAUNCHES.format(launch=launch))
@@ -257,3 +270,16 @@ def test_doctor_names_what_to_install():
     done = forks.run_code(code, "doctor")
     assert done.returncode == 0, done.stderr
     assert "pip install 'torch_xla_cc[aot]'" in " ".join(done.stdout.split())
+
+
+def test_doctor_finds_wrong_variables():
+    wrong = {
+        "CPU_NUM_DEVICES": "x",
+        "XLA_THREAD_POOL_SIZE": "y",
+        "WORLD_SIZE": "z",
+    }
+    done = forks.txcc("doctor", "--format=json", env={**os.environ, "PJRT_DEVICE": "CPU", **wrong})
+    assert done.returncode == 1, done.stderr
+    found = [one["found"] for one in json.loads(done.stdout) if not one["well"]]
+    for name, text in wrong.items():
+        assert any(one.startswith(f"{name} = '{text}', but it must be") for one in found)

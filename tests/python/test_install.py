@@ -10,6 +10,7 @@ import torch.distributed as dist
 import torch_xla
 import worlds
 from torch_xla.core import xla_model as stock
+from torch_xla.distributed import xla_multiprocessing
 from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel
 from torch_xla.distributed.zero_redundancy_optimizer import ZeroRedundancyOptimizer
 
@@ -301,6 +302,27 @@ def test_broadcast_master_param(world):
     wanted = [parameter.detach() for parameter in network().parameters()]
     for values in world.run(broadcast_parameters):
         torch.testing.assert_close(values, [*wanted, torch.zeros(2, dtype=torch.int64)])
+
+
+WRAPPED = xla_multiprocessing.MpModelWrapper(network())
+
+
+def wrapped_model(rank):
+    device = torch_xla.device()
+    model = WRAPPED.to(device)
+    stock.rendezvous("all have theirs")
+    assert WRAPPED.to(device) is model
+    devices = {str(parameter.device) for parameter in model.parameters()}
+    model(torch.ones(1, 6, device=device)).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    return devices, parameters_of(model)
+
+
+def test_each_rank_has_a_module_of_a_wrapper(world):
+    wanted = [parameter.detach() for parameter in network().parameters()]
+    for rank, (devices, values) in enumerate(world.run(wrapped_model)):
+        assert devices == {f"xla:{rank}"}
+        torch.testing.assert_close(values, wanted)
 
 
 def meet(rank):

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import sys
 import textwrap
 import threading
@@ -17,6 +18,7 @@ from torch_xla.core import xla_model as stock
 
 import torch_xla_cc
 from torch_xla_cc import xla_model as xm
+from torch_xla_cc._runtime import environment
 
 SECONDS = 15  # for "at once" on a busy machine; nothing below waits longer than 5 s for anything
 
@@ -190,6 +192,19 @@ def test_sys_exit_of_a_rank():
     assert left.value.code == 7
 
 
+def leave_well(rank, code):
+    if rank == 0:
+        xm.all_reduce(xm.REDUCE_SUM, torch.ones(2, device=torch_xla.device()))
+        sys.exit(code)
+    time.sleep(0.5)  # it has left by then
+    return xm.all_reduce(xm.REDUCE_SUM, torch.ones(2, device=torch_xla.device())).tolist()
+
+
+@pytest.mark.parametrize("code", [None, 0])
+def test_a_rank_that_leaves_well_has_ended(code):
+    assert worlds.run(2, leave_well, code) == [None, [2.0, 2.0]]
+
+
 def nested(rank):
     import torch_xla_cc
 
@@ -352,6 +367,31 @@ def test_wrong_time_limits(text, monkeypatch):
         torch_xla_cc.launch(print)
     with pytest.raises(ValueError, match=r"launch: timeout_s = \[1\], but"):
         torch_xla_cc.launch(print, timeout_s=[1])
+    with pytest.raises(ValueError, match=r"launch: timeout_s = 10*\.{3}, but"):
+        torch_xla_cc.launch(print, timeout_s=10**400)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wanted"),
+    [
+        ("CPU_NUM_DEVICES", "0", "launch: CPU_NUM_DEVICES = 0, but it must be 1 to 128"),
+        ("CPU_NUM_DEVICES", "1000", "launch: CPU_NUM_DEVICES = 1000, but it must be 1 to 128"),
+        ("CPU_NUM_DEVICES", "²", "launch: CPU_NUM_DEVICES = '²', but it must be a number"),
+        ("PJRT_DEVICE", "cpu", "launch: PJRT_DEVICE = 'cpu', but it must be in capitals"),
+    ],
+)
+def test_wrong_variables(name, text, wanted, monkeypatch):
+    monkeypatch.setattr("torch_xla_cc._threads.cpu_devices._started", None)
+    monkeypatch.setenv("PJRT_DEVICE", "CPU")
+    monkeypatch.setenv(name, text)
+    with pytest.raises(ValueError, match=re.escape(wanted)):
+        torch_xla_cc.launch(print)
+
+
+def test_a_wrong_number_of_processes(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "x")
+    with pytest.raises(ValueError, match="WORLD_SIZE = 'x', but it must be a number"):
+        environment.number("WORLD_SIZE", 1)
 
 
 def test_a_time_limit_where_ranks_are_processes(monkeypatch):
@@ -457,6 +497,24 @@ def test_launchers_of_torch_xla():
         {0: [[3.0] * 3], 1: [[3.0] * 3]},
     ]
     assert lines[5].startswith("KeyError")
+
+
+def test_one_process_of_torch_xla_is_a_world_of_one():
+    lines = python(
+        """
+        from torch_xla import runtime as xr
+        from torch_xla.core import xla_model
+        from torch_xla.distributed import xla_multiprocessing
+        def ran(index):
+            x = xla_model.all_reduce("sum", torch.ones(2, device=torch_xla.device()))
+            print(index, xr.world_size(), x.tolist())
+        torch_xla_cc.install()
+        torch_xla.launch(ran, debug_single_process=True)
+        xla_multiprocessing.spawn(ran, nprocs=1)
+        """,
+        CPU_NUM_DEVICES="4",
+    )
+    assert lines == ["0 1 [1.0, 1.0]"] * 2
 
 
 def test_backend_of_torch_xla_in_a_launch():

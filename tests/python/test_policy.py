@@ -233,7 +233,12 @@ def test_the_environment_sets_it(value):
 def test_a_wrong_environment_is_said():
     ended = run("import torch_xla_cc", TORCH_XLA_CC_FALLBACK="never")
     assert ended.returncode != 0
-    assert "TORCH_XLA_CC_FALLBACK = 'never', but it must be one of 'allow', 'warn'" in ended.stderr
+    message = "TORCH_XLA_CC_FALLBACK = 'never', but it must be one of 'allow', 'warn'"
+    assert message in ended.stderr
+    # And who asks what is wrong is told.
+    doctor = "import sys, txcc; sys.argv = ['txcc', 'doctor', '--format=json']; txcc.main()"
+    told = run(doctor, TORCH_XLA_CC_FALLBACK="never")
+    assert told.returncode == 1 and message in told.stdout
 
 
 @pytest.mark.parametrize("policy", ["never", None, 3, ["error"]])

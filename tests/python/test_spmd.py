@@ -270,11 +270,14 @@ def mistakes():
         lambda: spmd.shard_map(lambda x: x, line, [({}, None)], ("x", None)),
         lambda: spmd.shard_map(lambda x: x, line, None, ("x", None)),
         lambda: spmd.shard_map(lambda x: x, line, [("x", None)], None),
+        lambda: spmd.shard_map(lambda x: x, line, [("x", None)], ("x", None))(5),
+        lambda: spmd.shard_map(lambda x: None, line, [("x", None)], ("x", None))(x),
+        lambda: spmd.shard_map(lambda x: x, line, [("x", None)], ("x", None))(x.cpu()),
     ):
         try:
             call()
             found.append("")
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             found.append(str(error))
     same = spmd.shard_map(lambda x: [x, x], line, [("x", None)], [("x", None), ("x", None)])(x)
     return found, [one.cpu().tolist() == x.cpu().tolist() for one in same]
@@ -301,6 +304,9 @@ def test_mistakes(world):
         "in_specs = [({}, None)] has {} for a dimension, but it must be None",
         "in_specs = None, but it must be a list of specs",
         "out_specs = None, but it must be a list of specs",
+        "argument 0 = 5, but it must be a tensor",
+        "result 0 of <lambda> = None, but it must be a tensor",
+        "argument 0 is on cpu, but it must be on the XLA device",
     ]
     for message, part in zip(found, wanted, strict=True):
         assert part in message

@@ -9,7 +9,7 @@ import os
 import platform
 from collections.abc import Iterator
 
-from torch_xla_cc._runtime import private, versions
+from torch_xla_cc._runtime import environment, private, versions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +49,10 @@ def _extension() -> Iterator[Finding]:
     except ImportError as error:
         yield Finding("torch_xla_cc", str(error), False, "make build, or pip install torch_xla_cc")
         return
+    problem = getattr(package, "problem", None)  # that txcc has found: a variable
+    if problem:
+        yield Finding("torch_xla_cc", problem, False, "set it to one of those, or not at all")
+        return
     yield Finding("torch_xla_cc", package.__version__)
 
 
@@ -56,18 +60,35 @@ def _runtime() -> Iterator[Finding]:
     """The device, without starting its runtime: that would take it from other processes."""
     kind = os.environ.get("PJRT_DEVICE")
     yield Finding("device kind", kind or "CPU (PJRT_DEVICE is not set)")
+    try:
+        environment.require_kind("launch")
+    except ValueError as error:
+        yield Finding(
+            "environment", str(error), False, f"export PJRT_DEVICE={(kind or '').upper()}"
+        )
     if kind not in (None, "CPU"):
         return
-    devices = int(os.environ.get("CPU_NUM_DEVICES", "1"))
-    pool = int(os.environ.get("XLA_THREAD_POOL_SIZE", "0")) or (os.cpu_count() or 1)
-    yield Finding("CPU devices", f"{devices} (CPU_NUM_DEVICES; launch sets it to nprocs)")
+    numbers = {}
+    for name, otherwise in (("CPU_NUM_DEVICES", 1), ("XLA_THREAD_POOL_SIZE", 0), ("WORLD_SIZE", 1)):
+        try:
+            numbers[name] = environment.number(name, otherwise)
+        except ValueError as error:
+            yield Finding("environment", str(error), False, f"unset {name}")
+            numbers[name] = otherwise
+    devices, pool, processes = numbers.values()
+    pool = pool or (os.cpu_count() or 1)
+    yield Finding(
+        "CPU devices",
+        f"{devices} (CPU_NUM_DEVICES; launch sets it to nprocs)",
+        1 <= devices <= environment.MOST_CPU_DEVICES,
+        f"set CPU_NUM_DEVICES to 1 to {environment.MOST_CPU_DEVICES}, or not at all",
+    )
     yield Finding(
         "thread pool",
         f"{pool} thread(s) for {devices} device(s)",
         pool >= devices,
         f"start the ranks with torch_xla_cc.launch, or set XLA_THREAD_POOL_SIZE={devices}",
     )
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
     yield Finding(
         "processes",
         f"{processes} (WORLD_SIZE)",

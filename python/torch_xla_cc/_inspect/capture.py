@@ -14,7 +14,7 @@ from .. import _C
 from .._ops.recording import Call, deliver, record
 from .._runtime.call_site import call_site
 from .._threads import read_hooks
-from .._threads.launch import launch, timeout_of
+from .._threads.launch import launch, result_of, timeout_of
 from .compiled import is_cpu
 from .lines import lines
 from .trace import Step, Traced, living
@@ -68,7 +68,7 @@ class Capture:
             with read_hooks.running(lambda _, steps: self._around(one, steps)), one.ends():
                 self._begin(one)
                 with contextlib.suppress(Captured):
-                    result = fn(rank, *args)  # which lives until its program is taken
+                    result = result_of(fn, rank, *args)  # which lives until its program is taken
                     self._ended(one)
                     del result
         finally:

@@ -13,7 +13,9 @@ from typing import Any
 import torch_xla
 from torch_xla.distributed import xla_multiprocessing
 
+from .._runtime.environment import number
 from .._runtime.patches import changes
+from .._runtime.private import pjrt
 from .._threads.worlds import this_rank
 from ..adapters._torch_xla import installed
 from .capture import Capture, Captured, StepError
@@ -37,8 +39,9 @@ def programs(
     """What each rank would run in the script's `step`-th step that has collectives.
 
     Args:
-      path: a script that launches its ranks, with torch_xla_cc.launch, torch_xla.launch or
-        xla_multiprocessing.spawn. They become threads on virtual CPU devices, under install().
+      path: a script that launches its ranks, with torch_xla_cc.launch, torch_xla.launch,
+        xla_multiprocessing.spawn or pjrt.spawn_threads. They become threads on virtual CPU
+        devices, under install().
       args: its arguments.
       target: what the step is traced for.
       ranks: run the script once a rank, as torchrun does, if given.
@@ -50,13 +53,23 @@ def programs(
         raise StepError(f"{path}:{error.lineno}: {error.msg}") from None
     found: list[Programs] = []
     launched = False
+    failed: list[BaseException] = []
 
     def capture(fn: Callable[..., Any], fn_args: Sequence[Any], nprocs: int | None) -> None:
         nonlocal launched
+        if launched:
+            raise Captured  # the script has caught it, and launches again
         launched = True
-        world = world_of(target, nprocs or int(os.environ.get("CPU_NUM_DEVICES", "0")) or None)
-        found.extend(Capture(title, target, world, step, timeout_s).run(fn, fn_args))
+        try:
+            take(fn, fn_args, nprocs)
+        except BaseException as error:
+            failed.append(error)
+            raise
         raise Captured
+
+    def take(fn: Callable[..., Any], fn_args: Sequence[Any], nprocs: int | None) -> None:
+        world = world_of(target, nprocs or number("CPU_NUM_DEVICES", 0) or None)
+        found.extend(Capture(title, target, world, step, timeout_s).run(fn, fn_args))
 
     with _as_main(path, args), contextlib.suppress(Captured):
         if ranks is not None:
@@ -66,9 +79,17 @@ def programs(
             with _launches(capture):
                 _run(code, path)
         except Exception as error:
-            if not launched and hasattr(error, "add_note"):  # Python 3.11
-                error.add_note(_NO_RANKS)
-            raise
+            if not launched:
+                if hasattr(error, "add_note"):  # Python 3.11
+                    error.add_note(_NO_RANKS)
+                raise
+            if failed:
+                raise failed[0] from None
+            raise Captured from None  # it went on without what its ranks would have given it
+        if failed:
+            raise failed[0]  # the script has caught it
+        if launched:
+            raise Captured
         raise StepError(f"{title}: the script has ended. {_NO_RANKS}")
     return found
 
@@ -112,8 +133,13 @@ def _launches(
     ) -> None:
         capture(fn, args, nprocs)
 
-    def theirs(fn: Callable[..., Any], args: Sequence[Any] = (), *others: Any, **more: Any) -> None:  # noqa: ANN401
-        capture(fn, args, None)
+    def theirs(
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        start_method: str = "spawn",
+        debug_single_process: bool = False,
+    ) -> None:
+        capture(fn, args, 1 if debug_single_process else None)
 
     # The package itself, which is above this folder: scripts call its `launch`.
     package = sys.modules[__package__.partition(".")[0]]
@@ -121,6 +147,7 @@ def _launches(
         made.put(package, "launch", ours)
         made.put(torch_xla, "launch", theirs)
         made.put(xla_multiprocessing, "spawn", ours)
+        made.put(pjrt, "spawn_threads", ours)
         yield
 
 

@@ -38,6 +38,11 @@ def write(op: str, outputs: Operands, results: Operands) -> Any:  # noqa: ANN401
                 f"result is {value.dtype} of shape {list(value.shape)}. Allocate it with that "
                 "shape and dtype, or leave output out"
             )
+        if _is_expanded(target):
+            raise ValueError(
+                f"{op}: output {index} is an expanded view, of shape {list(target.shape)}, but "
+                "each element must have memory of its own. Pass another tensor, or leave output out"
+            )
         if target.device != value.device:
             raise ValueError(
                 f"{op}: output {index} is on {target.device}, but the result is on {value.device}"
@@ -47,9 +52,22 @@ def write(op: str, outputs: Operands, results: Operands) -> Any:  # noqa: ANN401
             if target.shape == value.shape:
                 target.copy_(value)
             else:
-                torch.autograd.graph.increment_version(target)  # who saved it for a gradient is told
+                torch.autograd.graph.increment_version(
+                    target
+                )  # who saved it for a gradient is told
                 become(target, value.clone())
     return outputs
+
+
+def _is_expanded(target: torch.Tensor) -> bool:
+    """Whether it has more elements than the tensor that it is a view of, as expand() makes them.
+
+    torch's copy_ refuses those, and torch_xla's writes one value to all. Strides do not say it:
+    torch_xla gives those of a tensor that is no view.
+    """
+    if torch.compiler.is_compiling() or not target._is_view():
+        return False
+    return target._base is not None and target._base.numel() < target.numel()
 
 
 def _may_grow(target: torch.Tensor) -> bool:

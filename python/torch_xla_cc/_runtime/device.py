@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch_xla import runtime
 
+from torch_xla_cc._runtime.environment import number
 from torch_xla_cc._runtime.private import XLAC
 
 
@@ -49,7 +49,7 @@ def running_target() -> tuple[str, int, list[int]]:
         kind, chips = tpu(XLAC._xla_device_kind("xla:0"), devices, ranks)
     if spmd:
         return f"spmd:{kind}", ranks, chips
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    processes = number("WORLD_SIZE", 1)
     if kind == "cpu" and ranks == 1 and processes > 1:
         raise RuntimeError(
             f"this is one of {processes} CPU processes (WORLD_SIZE={processes}), and torch_xla has "

@@ -23,7 +23,7 @@ from torch_xla_cc._runtime.private import (
     eval_frame,
     symbolic_trace,
 )
-from torch_xla_cc._threads import read_hooks
+from torch_xla_cc._threads import fx_meta, read_hooks
 
 
 class _Thread(threading.local):
@@ -188,6 +188,7 @@ def compiles_on_threads(ranks: int) -> Iterator[None]:
         # Functions that were compiled before have a reference to it.
         tracing = symbolic_trace.is_fx_symbolic_tracing
         made.put(tracing, "__code__", _is_fx_symbolic_tracing.__code__)
+        fx_meta.keep_by_thread(made)
         metrics = _Metrics(on_exit=dynamo_utils.record_compilation_metrics)
         made.put(dynamo_utils, "_METRICS_CONTEXT", metrics)
         # What is captured stays in the order of the program: fx goes by depth, and graphs of ranks

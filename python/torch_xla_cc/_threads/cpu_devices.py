@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterator
 
 from torch_xla_cc import _C
+from torch_xla_cc._runtime.environment import MOST_CPU_DEVICES, number
 from torch_xla_cc._runtime.patches import changes
 from torch_xla_cc._runtime.private import XLAC
 
-_MOST_DEVICES = 128
 _started: int | None = None  # with how many devices, if the runtime was started here
 
 
@@ -22,7 +22,7 @@ def started(nprocs: int | None) -> Iterator[int]:
     the first graph is made; and processes that are started later are to have devices of their own.
     """
     global _started
-    wanted = nprocs or _started or _from_environment("CPU_NUM_DEVICES", 1)
+    wanted = nprocs or _started or number("CPU_NUM_DEVICES", 1, who="launch")
     require("CPU_NUM_DEVICES" if nprocs is None else "nprocs", wanted)
     with changes("torch_xla_cc.launch") as made:
         runs = XLAC._xla_runtime_is_initialized()
@@ -46,10 +46,10 @@ def started(nprocs: int | None) -> Iterator[int]:
 
 def require(name: str, devices: int) -> None:
     """Raise unless there can be so many."""
-    if not 1 <= devices <= _MOST_DEVICES:
+    if not 1 <= devices <= MOST_CPU_DEVICES:
         raise ValueError(
-            f"launch: {name} = {devices}, but it must be 1 to {_MOST_DEVICES}: torch has no more "
-            "devices of a kind"
+            f"launch: {name} = {devices}, but it must be 1 to {MOST_CPU_DEVICES}: torch has no "
+            "more devices of a kind"
         )
 
 
@@ -59,7 +59,7 @@ def _variables(devices: int) -> dict[str, str]:
     # A collective blocks the thread that runs it. With fewer threads than devices, ranks wait
     # for each other until XLA:CPU ends the process: torch_xla's pool, and XLA's own.
     pools = {
-        pool: str(max(devices + cores, _from_environment(pool, 0)))
+        pool: str(max(devices + cores, number(pool, 0, who="launch")))
         for pool in ("XLA_THREAD_POOL_SIZE", "PJRT_NPROC")
     }
     return {
@@ -72,16 +72,6 @@ def _variables(devices: int) -> dict[str, str]:
         # torch_xla runs a graph of this many nodes by itself, past the read hooks.
         "XLA_TRIM_GRAPH_SIZE": str(2**60),
     }
-
-
-def _from_environment(name: str, otherwise: int) -> int:
-    text = os.environ.get(name, str(otherwise))
-    if not text.strip().isdigit():
-        raise ValueError(
-            f"launch: {name} = {text!r}, but it must be a number, such as 4. Set it to one, or not "
-            "at all"
-        )
-    return int(text)
 
 
 def _name_fallbacks() -> None:

@@ -19,6 +19,7 @@ import torch_xla
 from torch_xla.core import xla_model as stock
 
 from torch_xla_cc import _C
+from torch_xla_cc._runtime.environment import require_kind
 from torch_xla_cc._runtime.private import XLAC, pjrt, runtime
 from torch_xla_cc._runtime.show import show
 from torch_xla_cc._threads import checkpoints, compiling, cpu_devices, eager, read_hooks, worlds
@@ -82,7 +83,7 @@ class _Rank:
             XLAC._xla_set_default_device(f"xla:{self.rank}")
             _C.set_thread_fallback(self._fallback)
             with worlds.as_rank(self.rank):
-                self.result = fn(self.rank, *args)
+                self.result = result_of(fn, self.rank, *args)
                 # What is still pending runs now: peers may wait for this rank's part of it.
                 torch_xla.sync()
                 self.world.finish(self.rank)
@@ -102,6 +103,16 @@ class _Rank:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self.thread.ident), ctypes.py_object(_Stopped)
             )
+
+
+def result_of(fn: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 (as fn)
+    """What it returns; None if it ends by sys.exit() or sys.exit(0), as a process ends well."""
+    try:
+        return fn(*args)
+    except SystemExit as end:
+        if end.code is None or (isinstance(end.code, int) and end.code == 0):
+            return None
+        raise
 
 
 def _cause(rank: int, error: BaseException) -> str:
@@ -188,7 +199,8 @@ def launch(
 
     On CPU the ranks are threads of this process, one a virtual device. It sets up what they need
     before the runtime starts, has one of them compile a program that all of them trace, and ends
-    all when one raises: that rank's exception is raised here, with its traceback and its rank.
+    all when one raises: that rank's exception is raised here, with its traceback and its rank. One
+    that calls sys.exit(0) has ended, with None, and the others go on.
     Elsewhere the ranks are processes, one a device, as those of torch_xla.launch.
 
     Args:
@@ -201,6 +213,7 @@ def launch(
     _check_call(fn, args)
     limit = timeout_of(timeout_s)
     os.environ.setdefault("PJRT_DEVICE", "CPU")
+    require_kind("launch")
     if runtime.device_type() != "CPU":
         if timeout_s is not None:
             warnings.warn(
@@ -253,7 +266,7 @@ def timeout_of(given: float | None) -> float:
         name = "TORCH_XLA_CC_TIMEOUT_S"
         value = os.environ.get(name, _DEFAULT_TIMEOUT_S)  # type: ignore[assignment]
     seconds = 0.0
-    with contextlib.suppress(TypeError, ValueError):
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
         seconds = float(value)  # type: ignore[arg-type]
     if not seconds > 0:
         raise ValueError(

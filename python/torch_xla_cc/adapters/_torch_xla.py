@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch_xla import runtime
 from torch_xla.core import xla_model as stock
+from torch_xla.distributed import xla_multiprocessing
 
 from torch_xla_cc import xla_model as ours
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc._runtime.private import backend_plugins, pjrt, xla_backend
 from torch_xla_cc._threads.launch import launch
+from torch_xla_cc._threads.worlds import this_rank
 
 _NAMES = (
     "all_gather",
@@ -52,11 +58,48 @@ def _spawn_threads(
         launch(fn, args)
 
 
+def _run_singleprocess(
+    theirs: Callable[..., Any],
+    fn: Callable[..., Any],
+    *args: Any,  # noqa: ANN401 (the function's)
+    **options: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
+    """pjrt._run_singleprocess, which they call for one process: a world of one."""
+    if runtime.device_type() != "CPU":
+        return theirs(fn, *args, **options)
+    return launch(lambda _: fn(*args, **options), nprocs=1)[0]
+
+
+class _Copies(threading.local):
+    """The modules that a rank has of wrappers."""
+
+    def __init__(self) -> None:
+        self.of: weakref.WeakKeyDictionary[Any, torch.nn.Module] = weakref.WeakKeyDictionary()
+
+
+_copies = _Copies()
+
+
+def _to(
+    theirs: Callable[..., torch.nn.Module],
+    wrapper: xla_multiprocessing.MpModelWrapper,
+    device: torch.device | str,
+) -> torch.nn.Module:
+    """xla_multiprocessing.MpModelWrapper.to: a rank that is a thread gets a module of its own."""
+    if this_rank() is None:
+        return theirs(wrapper, device)
+    if wrapper not in _copies.of:
+        _copies.of[wrapper] = copy.deepcopy(theirs(wrapper, "cpu"))
+    return _copies.of[wrapper].to(device)
+
+
 def _make(changes: Changes) -> None:
     for name in _NAMES:
         changes.put(stock, name, getattr(ours, name))
     changes.wrap(pjrt, "run_multiprocess", _run_multiprocess)
+    changes.wrap(pjrt, "_run_singleprocess", _run_singleprocess)
     changes.wrap(pjrt, "spawn_threads", _spawn_threads)
+    changes.wrap(xla_multiprocessing.MpModelWrapper, "to", _to)
     from torch_xla_cc.distributed import BACKEND, _groups  # registers it
 
     changes.item(backend_plugins, "XLA", backend_plugins[BACKEND.upper()])
@@ -77,8 +120,10 @@ def install() -> None:
     its new_group what it was before torch_xla replaced it, with names that all members of a group
     find; split_group and monitored_barrier take groups of ours. On CPU torch_xla.launch,
     xla_multiprocessing.spawn and pjrt.spawn_threads start the ranks as `torch_xla_cc.launch` does,
-    of CPU_NUM_DEVICES devices. Functions that were imported by
-    name before the call, and objects that took them at construction, keep what they took.
+    of CPU_NUM_DEVICES devices; of one device with debug_single_process=True or nprocs=1. There
+    xla_multiprocessing.MpModelWrapper.to gives each rank a module of its own. Functions that were
+    imported by name before the call, and objects that took them at construction, keep what they
+    took.
     """
     _patches.install()
 
