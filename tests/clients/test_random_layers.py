@@ -4,8 +4,8 @@ import effort
 import pytest
 import random_dtensors
 import random_layers as layers
-import split_models
 import random_programs
+import split_models
 
 
 class Count:

@@ -11,7 +11,6 @@ import pytest
 import torch
 import torch_xla
 import worlds
-
 from torch_xla import runtime
 
 from torch_xla_cc import Channel, RanksDisagree

@@ -27,7 +27,10 @@ FLOORS = {
     ),
     "torch_xla_cc": (
         (
-            *(f"torch_xla_cc/{name}.h" for name in ("aged_cache", "errors", "site", "gil", "registration")),
+            *(
+                f"torch_xla_cc/{name}.h"
+                for name in ("aged_cache", "errors", "site", "gil", "registration")
+            ),
             *(
                 f"torch_xla_cc/{name}{s}"
                 for name in ("call_site", "dtypes", "living_tensors", "python_side")
