@@ -61,6 +61,12 @@ def _fit(calls: list[Call]) -> bool:
     return all(rows(calls[i], i, j) == rows(calls[j], i, j) for i in n for j in n)
 
 
+def _is_node(call: Call) -> bool:
+    """Whether threads meet in their graphs for it, and not before."""
+    meets = call.splits or call.op in ("all_to_all", "barrier", "monitored_barrier")
+    return not call.is_message() and not meets
+
+
 class _Rank:
     def __init__(self, program: Program, rank: int) -> None:
         self.rank = rank
@@ -262,11 +268,7 @@ class Play:
             for group in with_dead:
                 self._break(group, TIMEOUT, self.dead & {*self.members[group]}, True)
             return True
-        in_graph = all(
-            not rank.actions[rank.at].calls[rank.call].is_message()
-            and keys(rank.actions[rank.at].calls[rank.call])[0] != "barrier"
-            for rank in waits
-        )
+        in_graph = all(_is_node(rank.actions[rank.at].calls[rank.call]) for rank in waits)
         if self.threads and len(waits) == self.program.world and in_graph:
             self.unsure = True
             return True
