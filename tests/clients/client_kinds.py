@@ -9,7 +9,6 @@ from typing import Any
 
 import hypothesis.strategies as st
 import torch
-import torch.distributed as dist
 from random_models import Model, Network
 from torch import nn
 
