@@ -11,7 +11,8 @@ from typing import Any
 import hypothesis.strategies as st
 import torch
 import torch.distributed as dist
-from client_kinds import EVERYWHERE, Client, Ddp, Fsdp1, Fsdp2, Zero, replaced
+from client_fsdp import Fsdp1, Fsdp2
+from client_kinds import EVERYWHERE, Client, Ddp, Zero, replaced
 from random_models import Model, Network
 
 

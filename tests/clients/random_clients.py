@@ -137,7 +137,7 @@ _store: Any = None
 
 
 @contextlib.contextmanager
-def world(rank: int, size: int, number: int) -> Iterator[None]:
+def world(rank: int, size: int, name: object) -> Iterator[None]:
     """One of its own for each training run, in the first ranks of those that are there."""
     global _store
     if _store is None:
@@ -146,7 +146,7 @@ def world(rank: int, size: int, number: int) -> Iterator[None]:
     os.environ.update(WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size))
     dist.init_process_group(
         "cpu:gloo,xla:xla_cc",
-        store=dist.PrefixStore(f"run {number}", _store),
+        store=dist.PrefixStore(f"run {name}", _store),
         rank=rank,
         world_size=size,
         timeout=datetime.timedelta(seconds=60),

@@ -1,10 +1,12 @@
 """What random clients found: each fault in a few lines, against gloo in the same processes."""
 
+import contextlib
 import os
 
 import forks
 import processes
 import pytest
+import random_clients
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -12,19 +14,15 @@ from torch import nn
 
 def _both(train, *adapters):
     """What `train(kind)` gives on XLA and by gloo on the CPU, in one world."""
-    import contextlib
-
     import torch_xla
 
     torch_xla.device()
-    dist.init_process_group("cpu:gloo,xla:xla_cc")
-    try:
-        with contextlib.ExitStack() as stack:
-            for adapter in adapters:
-                stack.enter_context(adapter.installed())
-            return {kind: train(kind) for kind in ("xla", "cpu")}
-    finally:
-        dist.destroy_process_group()
+    rank, size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
+    # Of a name of its own in the store: gloo could find the addresses of a world before.
+    with random_clients.world(rank, size, train.__qualname__), contextlib.ExitStack() as stack:
+        for adapter in adapters:
+            stack.enter_context(adapter.installed())
+        return {kind: train(kind) for kind in ("xla", "cpu")}
 
 
 def _sharded(kind, *layers, **options):
