@@ -192,7 +192,7 @@ def test_what_fx_notes_is_of_a_thread():
             may_end.set()
             thread.join(20)
         assert not traceback.has_preserved_node_meta() and not traceback.get_current_meta()
-    assert found["preserve"] is False and found["notes"]["mark"] == 1
+    assert not found["preserve"] and found["notes"]["mark"] == 1
     assert [source.name for source in found["notes"]["from_node"]] == [node.name]
     assert traceback.current_meta is before and traceback.should_preserve_node_meta is False
 
