@@ -74,13 +74,11 @@ void XlaBackend::startCoalescing() {
 }
 
 bool XlaBackend::StopCoalescing() noexcept {
-  const bool begun = coalesced_.has_value();
-  coalesced_.reset();
   ends_.clear();
   end_tensors_.clear();
   if (transport_) transport_->StopHolding();
   if (on_paper_) on_paper_->StopHolding();
-  return begun;
+  return std::exchange(coalesced_, std::nullopt).has_value();
 }
 
 WorkPtr XlaBackend::endCoalescing() {

@@ -78,16 +78,14 @@ Failure Compare(const RankStates& ranks, int64_t a, int64_t b, const std::vector
     const auto becomes = [&](const Lowered& call, int64_t rank) {
       return ToString(call.encounters, rank, static_cast<int64_t>(ranks.size()));
     };
-    const auto alike = [&](int64_t rank) {
-      return becomes(call_a, rank) == becomes(call_b, rank);
-    };
+    const auto alike = [&](int64_t rank) { return becomes(call_a, rank) == becomes(call_b, rank); };
     if (same && alike(a) && alike(b)) continue;
     const auto said = [&](const Lowered& call, int64_t rank) {
       return same ? call.name + ", which becomes " + becomes(call, rank) + "," : call.identity;
     };
     return {
-        {{"the ranks call different collectives" + where + ": " + RankName(a) + " " + said(call_a, a) +
-              " at ",
+        {{"the ranks call different collectives" + where + ": " + RankName(a) + " " +
+              said(call_a, a) + " at ",
           list_a[i]->site},
          {", " + RankName(b) + " " + said(call_b, b) + " at ", list_b[i]->site},
          {std::string(". Every rank of a group must make the same calls in the same order, with ") +

@@ -218,8 +218,8 @@ Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
       self.waiting = false;
       return TakeFailureLocked(rank);
     }
-    // From here on it must go on, whatever fails elsewhere, and if the world ends: its peers will be
-    // in their collectives, and one of them may be about to hand over its graph.
+    // From here on it must go on, whatever fails elsewhere, and if the world ends: its peers will
+    // be in their collectives, and one of them may be about to hand over its graph.
     batch = self.batch;
   }
   lock.unlock();
