@@ -165,40 +165,6 @@ def test_waited_for_by_several():
     assert processes.run(2, waited_for_by_several) == [True] * 2
 
 
-def sent_by_several(rank):
-    """Threads of one rank that send what has not run."""
-    dist.init_process_group("xla_cc")
-    wrong = []
-
-    def exchange(x, y, tag):
-        try:
-            for work in [dist.isend(x, 1 - rank, tag=tag), dist.irecv(y, 1 - rank, tag=tag)]:
-                work.wait(timedelta(seconds=20))
-        except RuntimeError as error:
-            wrong.append(str(error))
-
-    for number in range(8):
-        xs = [made(3, value=100 * rank + 10 * number) + tag for tag in range(6)]
-        ys = [made(3) * 0 for _ in xs]
-        threads = [
-            threading.Thread(target=exchange, args=(x, y, tag))
-            for tag, (x, y) in enumerate(zip(xs, ys, strict=True))
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        received = [100 * (1 - rank) + 10 * number + tag for tag in range(6)]
-        if [y.tolist() for y in ys] != [[value] * 3 for value in received]:
-            wrong.append([y.tolist() for y in ys])
-    dist.destroy_process_group()
-    return wrong
-
-
-def test_sent_by_several():
-    assert processes.run(2, sent_by_several) == [[], []]
-
-
 def after_an_error_in_a_batch(rank):
     dist.init_process_group("xla_cc")
     x = made(2, value=rank + 1)

@@ -80,4 +80,4 @@ def _may_grow(target: torch.Tensor) -> bool:
     return not target._is_view() and storage_use_count(target.untyped_storage()._cdata) <= _ALONE
 
 
-_ALONE = 2  # the tensor, and the storage that is asked
+_ALONE = 1  # the tensor

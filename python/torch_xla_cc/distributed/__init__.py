@@ -90,7 +90,8 @@ def _meet(store: c10d_bindings.Store, size: int, timeout: timedelta) -> None:
 
 def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
     rank, size, store = options.group_rank, options.group_size, _store(options)
-    timeout = min(options.timeout, _LONGEST)
+    # As C++ has it, one that is longer is below 0 by overflow.
+    timeout = options.timeout if timedelta(0) <= options.timeout <= _LONGEST else _LONGEST
     gloo = c10d_bindings.ProcessGroupGloo(
         c10d_bindings.PrefixStore("gloo", store), rank, size, timeout
     )

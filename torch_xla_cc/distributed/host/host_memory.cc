@@ -69,8 +69,7 @@ std::mutex& MutexOf(at::Device device) {
 
 std::unique_lock<std::mutex> LockTensors(at::Device device) {
   std::unique_lock lock(MutexOf(device), std::defer_lock);
-  // Who holds it may wait for the interpreter lock.
-  if (!lock.try_lock()) Unlocked([&] { lock.lock(); });
+  Unlocked([&] { lock.lock(); });  // who holds it may wait for the interpreter lock
   return lock;
 }
 
@@ -79,11 +78,10 @@ at::Tensor HostView(const at::Tensor& x) {
   if (!IsDlpackType(x.scalar_type())) return x.to(at::kCPU).contiguous();
   const py::gil_scoped_acquire locked;
   const py::object tensor = py::cast(x);
-  // While another thread has what is pending run, a tensor has neither a graph nor data.
-  const auto lock = LockTensors(x.device());
   // All that is pending, and not only what this tensor needs: the rest would be a program of its
   // own later, in which much of this one is computed once more.
   if (CallPython(Python().needs_run, tensor).cast<bool>()) {
+    const auto lock = LockTensors(x.device());
     CallPython(Python().run_live, static_cast<int64_t>(x.device().index()));
   }
   const py::object capsule = CallPython(Python().to_dlpack, tensor);
