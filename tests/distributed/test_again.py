@@ -202,6 +202,7 @@ def after_the_deadline(rank):
         with pytest.raises(RuntimeError):
             work.wait(timedelta(seconds=-3))
         seconds = time.monotonic() - begin
+    dist.destroy_process_group()
     return seconds
 
 
