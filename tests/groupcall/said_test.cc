@@ -55,6 +55,18 @@ TEST(Said, ComesAsItWasSent) {
   ExpectSame(Decode(Encode(said)), said);
 }
 
+TEST(Said, OfAllComesAsItWasSent) {
+  EXPECT_TRUE(DecodeAll(EncodeAll({})).empty());
+  Said said = SaidAs("all_to_all(f32[2])");
+  said.sent = {12, 0};
+  said.received = {7, 7};
+  said.ends = {End(true, 1, 0, {2, 3})};
+  const std::vector<Said> calls = {Said(), said, SaidAs("barrier()", "3.py")};
+  const std::vector<Said> decoded = DecodeAll(EncodeAll(calls));
+  ASSERT_EQ(decoded.size(), calls.size());
+  for (size_t i = 0; i < calls.size(); ++i) ExpectSame(decoded[i], calls[i]);
+}
+
 TEST(Mismatch, CallsThatFit) {
   EXPECT_EQ(Mismatch(kGroup, {SaidAs("x"), SaidAs("x", "b.py:2")}, false), "");
   EXPECT_EQ(Mismatch(kGroup, {SaidAs("x"), SaidAs("x")}, true), "");
