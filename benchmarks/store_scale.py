@@ -157,7 +157,7 @@ class _Ranks:
 
         def work(rank: int) -> None:
             with few:  # a store loses connections of which too many come at once
-                store: Any = dist.TCPStore("127.0.0.1", port, None, is_master=False, timeout=_LIMIT)
+                store: Any = dist.TCPStore("localhost", port, None, is_master=False, timeout=_LIMIT)
                 if counts is not None:
                     store = _counting(store, counts)
                 backend: Any = _C.process_backend(

@@ -56,6 +56,7 @@ TEST(Said, ComesAsItWasSent) {
   ExpectSame(Decode(Encode(said)), said);
 }
 
+<<<<<<< HEAD
 TEST(Said, WhatIsNoneOfOursIsRefused) {
   for (const char* text : {"x\n1,a", "x\n1;2", "x\n99999999999999999999", "x\n\n1 ",
                            "x\n\n\ns\n1,2,3", "x\n\n\ns\n\n"}) {
@@ -89,6 +90,18 @@ TEST(Mismatch, PartsForMoreOrFewerThanTheGroupHas) {
     other.received = parts;
     EXPECT_TRUE(Has(Mismatch(kGroup, {whole, other}, false), "rank 6 sends 2 parts and expects"));
   }
+=======
+TEST(Said, OfAllComesAsItWasSent) {
+  EXPECT_TRUE(DecodeAll(EncodeAll({})).empty());
+  Said said = SaidAs("all_to_all(f32[2])");
+  said.sent = {12, 0};
+  said.received = {7, 7};
+  said.ends = {End(true, 1, 0, {2, 3})};
+  const std::vector<Said> calls = {Said(), said, SaidAs("barrier()", "3.py")};
+  const std::vector<Said> decoded = DecodeAll(EncodeAll(calls));
+  ASSERT_EQ(decoded.size(), calls.size());
+  for (size_t i = 0; i < calls.size(); ++i) ExpectSame(decoded[i], calls[i]);
+>>>>>>> scale
 }
 
 TEST(Mismatch, CallsThatFit) {

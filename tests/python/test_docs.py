@@ -61,7 +61,16 @@ def test_labels_are_those_of_the_sources():
 def test_files_that_documents_name_exist():
     """By their last parts: `graph/attach.cc`. Of torch and torch_xla from the package's name on."""
     ours = [path.relative_to(ROOT).as_posix() for path in (*SOURCES, *ROOT.glob("*"))]
-    for folder in ("lowering", "python", "docs", "tests", "tools", "benchmarks", "examples"):
+    for folder in (
+        "lowering",
+        "python",
+        "docs",
+        "tests",
+        "tools",
+        "benchmarks",
+        "examples",
+        "bazel",
+    ):
         ours += [path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*.*")]
     others = [Path(module.__file__).parents[1] for module in (torch, torch_xla)]
 
