@@ -56,7 +56,6 @@ TEST(Said, ComesAsItWasSent) {
   ExpectSame(Decode(Encode(said)), said);
 }
 
-<<<<<<< HEAD
 TEST(Said, WhatIsNoneOfOursIsRefused) {
   for (const char* text : {"x\n1,a", "x\n1;2", "x\n99999999999999999999", "x\n\n1 ",
                            "x\n\n\ns\n1,2,3", "x\n\n\ns\n\n"}) {
@@ -90,7 +89,8 @@ TEST(Mismatch, PartsForMoreOrFewerThanTheGroupHas) {
     other.received = parts;
     EXPECT_TRUE(Has(Mismatch(kGroup, {whole, other}, false), "rank 6 sends 2 parts and expects"));
   }
-=======
+}
+
 TEST(Said, OfAllComesAsItWasSent) {
   EXPECT_TRUE(DecodeAll(EncodeAll({})).empty());
   Said said = SaidAs("all_to_all(f32[2])");
@@ -101,7 +101,6 @@ TEST(Said, OfAllComesAsItWasSent) {
   const std::vector<Said> decoded = DecodeAll(EncodeAll(calls));
   ASSERT_EQ(decoded.size(), calls.size());
   for (size_t i = 0; i < calls.size(); ++i) ExpectSame(decoded[i], calls[i]);
->>>>>>> scale
 }
 
 TEST(Mismatch, CallsThatFit) {
