@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import torch
+import sys
 
 _LONGEST = 80
 
 
 def show(value: object) -> str:
     """The value, short. Reads no tensor, which would run a graph, and raises nothing."""
-    if isinstance(value, torch.Tensor):
+    torch = sys.modules.get("torch")  # who reads files alone has not imported it
+    if torch is not None and isinstance(value, torch.Tensor):
         return f"a tensor on {value.device}"
     try:
         text = repr(value)
