@@ -1,0 +1,160 @@
+#include "pod/link.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace xla_cc::pod {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr size_t kKeptBytes = size_t{256} << 20;  // of segments that nobody uses
+constexpr int kSocketBuffer = 1 << 20;
+
+}  // namespace
+
+Link::Link(std::vector<std::string> command, std::string name)
+    : name_(std::move(name)), segments_(kKeptBytes) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    throw Failure(abi::Code::kUnavailable,
+                  std::string("the pod cannot make a socket pair: ") + std::strerror(errno));
+  }
+  for (const int end : ends) {
+    setsockopt(end, SOL_SOCKET, SO_SNDBUF, &kSocketBuffer, sizeof(kSocketBuffer));
+  }
+  channel_ = std::make_unique<Channel>(ends[0]);
+  std::promise<void> started;
+  std::future<void> has_started = started.get_future();
+  reader_ = std::thread([this, theirs = ends[1], &command, &started] {
+    Read(theirs, std::move(command), std::move(started));
+  });
+  try {
+    has_started.get();
+  } catch (...) {
+    reader_.join();
+    throw;
+  }
+}
+
+Link::~Link() {
+  stops_ = true;
+  channel_->Send({0, Kind::kStop, 0, 0}, {});
+  channel_->Shut();
+  if (reader_.joinable()) reader_.join();
+}
+
+void Link::Say(Kind kind, const Writer& body) { channel_->Send({0, kind, 0, 0}, body.bytes()); }
+
+void Link::Ask(Kind kind, const Writer& body, Handler handler) {
+  uint64_t request;
+  {
+    std::unique_lock lock(mutex_);
+    if (lost_) {
+      lock.unlock();
+      handler({lost_, {}});
+      return;
+    }
+    request = ++last_request_;
+    asked_.emplace(request, std::move(handler));
+  }
+  // If it cannot be sent, the reader notices the same, and answers for the device process.
+  channel_->Send({0, kind, 0, request}, body.bytes());
+}
+
+std::string Link::Call(Kind kind, const Writer& body) {
+  const auto promise = std::make_shared<std::promise<std::string>>();
+  Ask(kind, body, [promise](const Answer& answer) {
+    if (answer.failure) {
+      promise->set_exception(std::make_exception_ptr(*answer.failure));
+    } else {
+      promise->set_value(std::string(answer.body));
+    }
+  });
+  return promise->get_future().get();
+}
+
+Segment Link::TakeSegment(size_t bytes) {
+  for (const int64_t dropped : segments_.Drop()) Say(Kind::kDropSegment, Writer().Int(dropped));
+  Segment segment = segments_.Take(bytes);
+  if (segment.is_new) {
+    Writer body;
+    body.Int(segment.id).Int(static_cast<int64_t>(segment.size));
+    channel_->Send({0, Kind::kSegment, 0, 0}, body.bytes(), segment.descriptor);
+    close(segment.descriptor);
+    segment.descriptor = -1;
+  }
+  return segment;
+}
+
+std::optional<Failure> Link::lost() const {
+  const std::lock_guard lock(mutex_);
+  return lost_;
+}
+
+// Both of the process's ends are here, because the kernel ends it with the thread that started it.
+void Link::Read(int theirs, std::vector<std::string> command, std::promise<void> started) {
+  std::optional<Process> process;
+  try {
+    process = Process::Start(command, theirs);
+  } catch (...) {
+    close(theirs);
+    started.set_exception(std::current_exception());
+    return;
+  }
+  close(theirs);
+  started.set_value();
+  while (const auto received = channel_->Receive()) Hear(*received);
+  Lose(*process);
+}
+
+void Link::Hear(const Channel::Received& received) {
+  try {
+    Reader body(received.body);
+    if (received.head.kind == Kind::kReleased) {
+      segments_.Return(body.Int());
+      return;
+    }
+    const auto handler = Claim(received.head.request);
+    if (!handler) return;
+    const auto code = static_cast<abi::Code>(body.Int());
+    Answer answer;
+    const std::string_view message = body.Text();
+    if (code != abi::Code{}) answer.failure = Failure(code, std::string(message));
+    answer.body = body.Text();
+    (*handler)(answer);
+  } catch (const Failure&) {
+    channel_->Shut();  // nonsense: as if it had ended, which Lose() sees to
+  }
+}
+
+void Link::Lose(Process& process) {
+  channel_->Shut();
+  const std::string how = process.End(stops_ ? 2000ms : 1000ms);
+  std::map<uint64_t, Handler> asked;
+  Failure lost(abi::Code::kUnavailable,
+               name_ + ", process " + std::to_string(process.pid()) + ", " + how +
+                   ". What it held is lost: start the job again. Its last words are on stderr");
+  {
+    const std::lock_guard lock(mutex_);
+    lost_ = lost;
+    asked.swap(asked_);
+  }
+  for (const auto& [request, handler] : asked) handler({lost, {}});
+}
+
+std::optional<Link::Handler> Link::Claim(uint64_t request) {
+  const std::lock_guard lock(mutex_);
+  const auto found = asked_.find(request);
+  if (found == asked_.end()) return {};
+  Handler handler = std::move(found->second);
+  asked_.erase(found);
+  return handler;
+}
+
+}  // namespace xla_cc::pod

@@ -1,0 +1,248 @@
+"""What a device process does: it reads what its rank says, and does it.
+
+Three threads: this one reads messages, and does what takes no time; one compiles; one runs programs
+in the order in which they came, and waits for what they make. So a tensor that is there can be read
+while a collective waits for another rank.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxlib import _jax as xla
+
+from . import errors, programs, store, types
+from .wire import Kind, Line, Reader, Writer
+from .world import World
+
+_Job = Callable[[], None]
+
+
+class Server:
+    """The buffers and programs of one rank."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._slots: dict[int, store.Slot] = {}
+        self._programs: dict[int, programs.Program] = {}
+        self._segments = store.Segments()
+        self._accounts = store.Accounts()
+        self._runs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._compiles: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._running = 0  # programs and reads that this thread has handed over
+        self._done = 0
+        self._world: World
+        self._client: Any
+
+    def serve(self) -> None:
+        """Until the rank has gone, or says that it is enough."""
+        for jobs in (self._runs, self._compiles):
+            threading.Thread(target=_work, args=(jobs,), daemon=True).start()
+        while (message := self._line.receive()) is not None and message.kind != Kind.STOP:
+            do = self._DO[Kind(message.kind)]
+            try:
+                if message.kind == Kind.SEGMENT:
+                    self._segments.add(message.body.int(), message.body.int(), *message.descriptors)
+                else:
+                    do(self, message.request, message.body)
+            except Exception as error:
+                self._refuse(message.request, error)
+
+    def _refuse(self, request: int, error: BaseException) -> None:
+        if request:
+            self._line.refuse(request, *errors.of_exception(error))
+
+    def _start(self, request: int, body: Reader) -> None:
+        options = {body.text(): body.text() for _ in range(body.int())}
+        self._world = World(options)
+        self._client = self._world.client
+        version = f"torch_xla_cc pod on jaxlib's {self._client.platform_version}"
+        answer = Writer().int(self._world.rank).int(self._world.size).text(version)
+        self._line.answer(request, answer)
+
+    def _segment(self, request: int, body: Reader) -> None:
+        raise AssertionError("it comes with a descriptor")
+
+    def _drop_segment(self, request: int, body: Reader) -> None:
+        self._segments.drop(body.int())
+
+    def _put(self, request: int, body: Reader) -> None:
+        number, kind, dims = body.int(), body.int(), body.ints()
+        segment, content = body.int(), body.bytes()
+        slot = self._slots[number] = store.Slot()
+        try:
+            if segment:
+                slot.size = types.size_of(kind, dims)
+                raw = self._segments.bytes(segment, slot.size)
+                slot.array = store.shared(
+                    self._client, kind, dims, raw, lambda: self._line.released(segment)
+                )
+            else:
+                slot.size = len(content)
+                raw = np.frombuffer(content, np.uint8)
+                slot.array = store.copied(self._client, kind, dims, raw)
+            self._accounts.add(slot.size)
+        except Exception as error:
+            slot.error = error
+
+    def _copy(self, request: int, body: Reader) -> None:
+        source, number = self._slots[body.int()], body.int()
+        copy = self._slots[number] = store.Slot(source.size)
+
+        def run() -> None:
+            try:
+                copy.array = store.duplicate(self._client, source.get())
+                self._accounts.add(copy.size)
+            except Exception as error:
+                copy.error = error
+
+        self._hand_over(run)
+
+    def _free(self, request: int, body: Reader) -> None:
+        for number in body.ints():
+            slot = self._slots.pop(number, None)
+            if slot is not None and slot.array is not None:
+                self._accounts.add(-slot.size)
+        xla.collect_garbage()
+
+    def _get(self, request: int, body: Reader) -> None:
+        slot = self._slots[body.int()]
+        offset, size, segment = body.int(), body.int(), body.int()
+
+        def read() -> None:
+            try:
+                array = slot.get()
+                array.block_until_ready()
+                content = store.read(array, offset, size)
+                if segment:
+                    self._segments.bytes(segment, size)[:] = content
+                    self._line.answer(request)
+                else:
+                    self._line.answer(request, Writer().raw(content))
+            except Exception as error:
+                self._refuse(request, error)
+
+        if slot.ready():
+            read()
+        else:
+            self._hand_over(read)
+
+    def _compile(self, request: int, body: Reader) -> None:
+        number, form, code, options = body.int(), body.text(), body.bytes(), body.bytes()
+        self._build(request, number, lambda: programs.compiled(self._client, form, code, options))
+
+    def _load(self, request: int, body: Reader) -> None:
+        number, code, options = body.int(), body.bytes(), body.bytes()
+        self._build(request, number, lambda: programs.loaded(self._client, code, options))
+
+    def _build(self, request: int, number: int, make: Callable[[], programs.Program]) -> None:
+        def build() -> None:
+            try:
+                program = self._programs[number] = make()
+                self._line.answer(request, program.facts)
+            except Exception as error:
+                self._refuse(request, error)
+
+        self._compiles.put(build)
+
+    def _serialize(self, request: int, body: Reader) -> None:
+        program = self._programs[body.int()]
+        self._line.answer(request, Writer().raw(programs.serialized(self._client, program)))
+
+    def _cost_analysis(self, request: int, body: Reader) -> None:
+        costs = self._programs[body.int()].loaded.cost_analysis()
+        answer = Writer().int(len(costs))
+        for name, value in costs.items():
+            answer.text(name).text(repr(float(value)))
+        self._line.answer(request, answer)
+
+    def _compiled_memory(self, request: int, body: Reader) -> None:
+        stats = self._programs[body.int()].loaded.get_compiled_memory_stats()
+        answer = Writer()
+        for name in _MEMORY_FIGURES:
+            answer.int(getattr(stats, f"{name}_in_bytes"))
+        self._line.answer(request, answer)
+
+    def _device_memory(self, request: int, body: Reader) -> None:
+        limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        figures = Writer().int(self._accounts.now).int(self._accounts.most).int(limit)
+        self._line.answer(request, figures)
+
+    def _unload(self, request: int, body: Reader) -> None:
+        self._programs.pop(body.int(), None)
+
+    def _execute(self, request: int, body: Reader) -> None:
+        program = self._programs[body.int()]
+        inputs = [self._slots[number] for number in body.ints()]
+        numbers, kept = body.ints(), body.ints()
+        outputs = [store.Slot(size) for size in program.output_sizes]
+        self._slots.update(zip(numbers, outputs, strict=True))
+
+        def run() -> None:
+            try:
+                arrays = [slot.get() for slot in inputs]
+                for index in kept:
+                    arrays[index] = store.duplicate(self._client, arrays[index])
+                results = program.loaded.execute_sharded(arrays, with_tokens=not outputs)
+                if not outputs:
+                    results.consume_token().block_until_ready()
+                made = [row[0] for row in results.disassemble_into_single_device_arrays()]
+                for slot, array in zip(outputs, made, strict=True):
+                    slot.array = array
+                for array in made:
+                    array.block_until_ready()
+                self._accounts.add(sum(program.output_sizes))
+                self._line.answer(request)
+            except Exception as error:
+                for slot in outputs:
+                    slot.array, slot.error = None, error
+                self._refuse(request, error)
+
+        if program.has_collectives or self._running != self._done:
+            self._hand_over(run)
+        else:
+            run()
+
+    def _hand_over(self, job: _Job) -> None:
+        def run() -> None:
+            job()
+            self._done += 1  # of the thread that runs programs alone
+
+        self._running += 1
+        self._runs.put(run)
+
+    _DO = {
+        Kind.START: _start,
+        Kind.SEGMENT: _segment,
+        Kind.DROP_SEGMENT: _drop_segment,
+        Kind.PUT: _put,
+        Kind.GET: _get,
+        Kind.COPY: _copy,
+        Kind.FREE: _free,
+        Kind.COMPILE: _compile,
+        Kind.LOAD: _load,
+        Kind.SERIALIZE: _serialize,
+        Kind.COST_ANALYSIS: _cost_analysis,
+        Kind.COMPILED_MEMORY: _compiled_memory,
+        Kind.DEVICE_MEMORY: _device_memory,
+        Kind.UNLOAD: _unload,
+        Kind.EXECUTE: _execute,
+    }
+
+
+# In the order of xla::CompiledMemoryStats (pod/abi/executable.h).
+_MEMORY_FIGURES = (
+    *("generated_code_size", "argument_size", "output_size", "alias_size", "temp_size"),
+    *("host_generated_code_size", "host_argument_size", "host_output_size", "host_alias_size"),
+    *("host_temp_size", "peak_memory"),
+)
+
+
+def _work(jobs: queue.SimpleQueue[_Job]) -> None:
+    while True:
+        jobs.get()()
