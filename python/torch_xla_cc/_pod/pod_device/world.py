@@ -29,7 +29,7 @@ class World:
         if self.rank == 0:
             self._held.append(
                 xla.get_distributed_runtime_service(
-                    f"[::]:{address.rpartition(':')[2]}", self.size, heartbeat_timeout=_HEARTBEAT_S
+                    _to_listen_on(address), self.size, heartbeat_timeout=_HEARTBEAT_S
                 )
             )
         peers = xla.get_distributed_runtime_client(
@@ -57,6 +57,12 @@ class World:
 
 def _ignore(status: object) -> None:
     """Without a callback jaxlib ends the process."""
+
+
+def _to_listen_on(address: str) -> str:
+    """On this machine alone, if all ranks are."""
+    host, _, port = address.rpartition(":")
+    return address if host == "127.0.0.1" else f"[::]:{port}"
 
 
 def _own_address(coordinator: str) -> str:
