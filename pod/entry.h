@@ -51,8 +51,8 @@ abi::Error* Entry(void* raw) noexcept {
   } catch (const Failure& failure) {
     return new abi::Error{failure};
   } catch (const std::exception& error) {
-    return new abi::Error{Failure(abi::Code::kInternal, std::string(NameOf(function)) + ": " +
-                                                            error.what())};
+    return new abi::Error{
+        Failure(abi::Code::kInternal, std::string(NameOf(function)) + ": " + error.what())};
   }
 }
 

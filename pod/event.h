@@ -23,8 +23,8 @@ class Occurrence {
   void Happen(Outcome outcome);
   bool HasHappened() const;
   Outcome Wait() const;
-  // Here and now if it has happened; otherwise on a thread that all callbacks share, in their order.
-  // It is not the one that reads answers: a callback may wait for another answer.
+  // Here and now if it has happened; otherwise on a thread that all callbacks share, in their
+  // order. It is not the one that reads answers: a callback may wait for another answer.
   void Then(Callback callback);
 
  private:

@@ -43,10 +43,15 @@ Link::Link(std::vector<std::string> command, std::string name)
 }
 
 Link::~Link() {
-  stops_ = true;
-  channel_->Send({0, Kind::kStop, 0, 0}, {});
+  Leave(0ms);
   channel_->Shut();
   if (reader_.joinable()) reader_.join();
+}
+
+bool Link::Leave(std::chrono::milliseconds patience) {
+  if (!stops_.exchange(true)) channel_->Send({0, Kind::kStop, 0, 0}, {});
+  std::unique_lock lock(mutex_);
+  return ended_.wait_for(lock, patience, [this] { return lost_.has_value(); });
 }
 
 void Link::Say(Kind kind, const Writer& body) { channel_->Send({0, kind, 0, 0}, body.bytes()); }
@@ -120,6 +125,11 @@ void Link::Hear(const Channel::Received& received) {
       segments_.Return(body.Int());
       return;
     }
+    if (received.head.kind == Kind::kLost) {
+      const std::lock_guard lock(mutex_);
+      if (before_.empty()) before_ = body.Text();
+      return;
+    }
     const auto handler = Claim(received.head.request);
     if (!handler) return;
     const auto code = static_cast<abi::Code>(body.Int());
@@ -137,12 +147,22 @@ void Link::Lose(Process& process) {
   channel_->Shut();
   const std::string how = process.End(stops_ ? 2000ms : 1000ms);
   std::map<uint64_t, Handler> asked;
-  Failure lost(abi::Code::kUnavailable,
-               name_ + ", process " + std::to_string(process.pid()) + ", " + how +
-                   ". What it held is lost: start the job again. Its last words are on stderr");
+  std::string message = name_ + ", process " + std::to_string(process.pid()) + ", " + how;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!before_.empty()) {
+      message += ", after " + before_;
+    } else if (how.find("Aborted") != std::string::npos) {
+      message += " (as jaxlib ends when the device process of rank 0 has gone)";
+    }
+  }
+  const Failure lost(
+      abi::Code::kUnavailable,
+      message + ". What it held is lost: start the job again. Its last words are on stderr");
   {
     const std::lock_guard lock(mutex_);
     lost_ = lost;
+    ended_.notify_all();
     asked.swap(asked_);
   }
   for (const auto& [request, handler] : asked) handler({lost, {}});

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <future>
 #include <map>
@@ -30,13 +32,13 @@ class Link {
 
   // Starts the device process, which is called `name` in messages. Throws.
   Link(std::vector<std::string> command, std::string name);
-  // Tells it to end, and waits until it has.
+  // As Leave, without waiting for others.
   ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  // Says it, and does not wait. What is said when the device process has ended is lost: a request is
-  // answered with how that ended.
+  // Says it, and does not wait. What is said when the device process has ended is lost: a request
+  // is answered with how that ended.
   void Say(Kind kind, const Writer& body);
   void Ask(Kind kind, const Writer& body, Handler handler);
   // Waits. Throws what went wrong.
@@ -45,6 +47,9 @@ class Link {
   // A segment that the device process knows.
   Segment TakeSegment(size_t bytes);
   void ReturnSegment(int64_t id) { segments_.Return(id); }
+
+  // An orderly end: the device process stays until those that need it have ended. True if it has.
+  bool Leave(std::chrono::milliseconds patience);
 
   // How the device process ended, if it has.
   std::optional<Failure> lost() const;
@@ -62,6 +67,8 @@ class Link {
   uint64_t last_request_ = 0;
   std::map<uint64_t, Handler> asked_;
   std::optional<Failure> lost_;
+  std::string before_;  // what it said of other ranks
+  std::condition_variable ended_;
   std::atomic<bool> stops_ = false;
   std::thread reader_;
 };

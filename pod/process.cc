@@ -44,7 +44,8 @@ Process Process::Start(const std::vector<std::string>& command, int socket) {
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
 
   pid_t pid = -1;
-  const int error = posix_spawn(&pid, arguments[0], &actions, &attributes, arguments.data(), environ);
+  const int error =
+      posix_spawn(&pid, arguments[0], &actions, &attributes, arguments.data(), environ);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {

@@ -17,7 +17,7 @@ struct Segment {
   int64_t id = 0;
   size_t size = 0;
   char* data = nullptr;
-  int descriptor = -1;   // until the device process has it
+  int descriptor = -1;  // until the device process has it
   bool is_new = false;  // the device process has not heard of it
 };
 

@@ -6,6 +6,8 @@ pod is.
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import importlib.util
 import os
 import socket
@@ -17,6 +19,7 @@ from torch_xla.experimental import plugins
 _PACKAGE = Path(__file__).with_name("torch_xla_cc")
 _DEVICES = "POD_NUM_DEVICES"
 _ADDRESS = "TORCH_XLA_CC_POD_ADDRESS"
+_LEAVE_MS = 100
 _LOCALHOST = "127.0.0.1"
 _KEY = "torch_xla_cc/pod/{attempt}/address"
 
@@ -50,7 +53,23 @@ class PodPlugin(plugins.DevicePlugin):  # type: ignore[misc]
         options = {"command": "\n".join(command), "rank": str(rank), "world": str(world)}
         if world > 1:
             options["coordinator"] = self._coordinator(rank, world)
+        atexit.register(self._leave)
         return options
+
+    def _leave(self) -> None:
+        """An orderly end of the device process, which that of torch_xla does not bring about.
+
+        Rank 0 stays until the others have ended, because its device process serves theirs.
+        """
+        import torch_xla
+
+        try:
+            torch_xla.core.xla_model.wait_device_ops()
+        except RuntimeError:
+            pass  # what failed has been said, or nobody wanted to know
+        leave = ctypes.CDLL(self.library_path()).torch_xla_cc_pod_leave
+        while not leave(_LEAVE_MS):
+            continue  # here, so that ctrl-C is heard
 
     def configure_single_process(self) -> None:
         """A launch of one process."""

@@ -150,9 +150,9 @@ template <class Thing>
 struct SerializeArgs {
   Head head;
   Thing* thing;
-  const char* bytes;  // out
-  size_t size;        // out
-  void* owner;        // out
+  const char* bytes;          // out
+  size_t size;                // out
+  void* owner;                // out
   void (*free)(void* owner);  // out
 };
 

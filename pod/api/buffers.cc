@@ -1,7 +1,7 @@
 // PJRT_Buffer_*: what is known of a buffer without asking the device process.
-#include "pod/abi/buffer.h"
-
 #include "pod/api/buffers.h"
+
+#include "pod/abi/buffer.h"
 #include "pod/element_type.h"
 #include "pod/entry.h"
 
@@ -13,7 +13,7 @@ abi::Buffer* NewBuffer(abi::Client* client, int64_t id, abi::Type type, std::vec
   for (size_t i = 0; i < dims.size(); ++i) {
     minor_to_major[i] = static_cast<int64_t>(dims.size() - 1 - i);
   }
-  return new abi::Buffer{client, id, type, std::move(dims), std::move(minor_to_major),
+  return new abi::Buffer{client,          id, type, std::move(dims), std::move(minor_to_major),
                          std::move(ready)};
 }
 
@@ -80,8 +80,8 @@ void IsOnCpu(abi::GetArgs<abi::Buffer, bool>& args) { args.value = false; }
 void ReadyEvent(abi::GetArgs<abi::Buffer, abi::Event*>& args) {
   OccurrencePtr ready = args.thing->ready;
   if (args.thing->deleted) {
-    ready = Occurrence::Already(Failure(abi::Code::kInvalidArgument,
-                                        "the buffer was deleted, or donated to a program"));
+    ready = Occurrence::Already(
+        Failure(abi::Code::kInvalidArgument, "the buffer was deleted, or donated to a program"));
   }
   args.value = new abi::Event{std::move(ready)};
 }

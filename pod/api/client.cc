@@ -1,6 +1,9 @@
 // PJRT_Client_*, but for what makes buffers and programs.
 #include "pod/abi/client.h"
 
+#include <chrono>
+#include <set>
+
 #include "pod/entry.h"
 
 namespace xla_cc::pod {
@@ -37,6 +40,10 @@ void Client::FlushFreed() {
 }  // namespace abi
 
 namespace {
+
+// Clients that live, for Leave. Never deleted: they may live as long as the process.
+std::mutex& living_mutex = *new std::mutex;
+std::set<abi::Client*>& living = *new std::set<abi::Client*>;
 
 constexpr std::string_view kPlatformName = "pod";
 constexpr std::string_view kKind = "pod";
@@ -92,7 +99,8 @@ std::unique_ptr<abi::DeviceDescription> Describe(int process) {
 void Create(abi::ClientCreateArgs& args) {
   const Options options = ReadOptions(args.options, args.num_options);
   auto client = std::make_unique<abi::Client>();
-  client->link = std::make_unique<Link>(options.command, "the pod's device process of rank " + options.rank);
+  client->link =
+      std::make_unique<Link>(options.command, "the pod's device process of rank " + options.rank);
   Writer start;
   start.Int(static_cast<int64_t>(options.others.size()));
   for (const auto& [name, text] : options.others) start.Text(name).Text(text);
@@ -114,9 +122,17 @@ void Create(abi::ClientCreateArgs& args) {
   }
   client->memory = {client->own, {client->own}};
   args.client = client.release();
+  const std::lock_guard lock(living_mutex);
+  living.insert(args.client);
 }
 
-void Destroy(abi::OfArgs<abi::Client>& args) { delete args.thing; }
+void Destroy(abi::OfArgs<abi::Client>& args) {
+  {
+    const std::lock_guard lock(living_mutex);
+    living.erase(args.thing);
+  }
+  delete args.thing;
+}
 
 void PlatformName(abi::GetTextArgs<abi::Client>& args) {
   const std::string& name = args.thing->topology.platform_name;
@@ -155,9 +171,9 @@ void LookupDevice(abi::ClientLookupArgs& args) {
 
 void LookupAddressableDevice(abi::ClientLookupArgs& args) {
   if (args.id != 0) {
-    throw Failure(abi::Code::kInvalidArgument,
-                  "the process has no device with the local id " + std::to_string(args.id) +
-                      ": the pod has one in each process, 0");
+    throw Failure(abi::Code::kInvalidArgument, "the process has no device with the local id " +
+                                                   std::to_string(args.id) +
+                                                   ": the pod has one in each process, 0");
   }
   args.device = args.client->own;
 }
@@ -198,3 +214,14 @@ void AddClient(Table& table) {
 }
 
 }  // namespace xla_cc::pod
+
+// At the end of the rank's process: torch_xla never destroys its client. True if the device process
+// has ended; that of rank 0 serves the others, and stays until they have left.
+extern "C" __attribute__((visibility("default"))) bool torch_xla_cc_pod_leave(int milliseconds) {
+  const std::lock_guard lock(xla_cc::pod::living_mutex);
+  bool all = true;
+  for (auto* client : xla_cc::pod::living) {
+    all = client->link->Leave(std::chrono::milliseconds(milliseconds)) && all;
+  }
+  return all;
+}

@@ -49,9 +49,9 @@ void AddressableMemories(abi::GetListArgs<abi::Device, abi::Memory* const>& args
 void RequireOwn(const abi::Device& device, const char* what) {
   if (device.memory != nullptr) return;
   throw Failure(abi::Code::kInvalidArgument,
-                std::string(what) + " of " + device.description->text +
-                    ": it belongs to process " + std::to_string(device.description->id) +
-                    ", this is process " + std::to_string(device.client->process));
+                std::string(what) + " of " + device.description->text + ": it belongs to process " +
+                    std::to_string(device.description->id) + ", this is process " +
+                    std::to_string(device.client->process));
 }
 
 void DefaultMemory(abi::GetArgs<abi::Device, abi::Memory*>& args) {

@@ -98,9 +98,9 @@ void Execute(abi::ExecuteArgs& args) {
                   "by the pod");
   }
   if (args.num_devices != 1) {
-    throw Failure(abi::Code::kInvalidArgument,
-                  "PJRT_LoadedExecutable_Execute on " + std::to_string(args.num_devices) +
-                      " devices: the pod has one in each process");
+    throw Failure(abi::Code::kInvalidArgument, "PJRT_LoadedExecutable_Execute on " +
+                                                   std::to_string(args.num_devices) +
+                                                   " devices: the pod has one in each process");
   }
   const auto program = Living(*args.executable);
   abi::Client* client = args.executable->client;

@@ -121,8 +121,8 @@ void ToHost(abi::BufferToHostArgs& args) {
   }
   if (args.size < bytes) {
     throw Failure(abi::Code::kInvalidArgument, "PJRT_Buffer_ToHostBuffer: the destination has " +
-                                                   std::to_string(args.size) + " bytes, the buffer " +
-                                                   std::to_string(bytes));
+                                                   std::to_string(args.size) +
+                                                   " bytes, the buffer " + std::to_string(bytes));
   }
   args.event = new abi::Event{Fetch(*args.buffer, args.destination, 0, bytes)};
 }
@@ -130,13 +130,14 @@ void ToHost(abi::BufferToHostArgs& args) {
 void CopyRawToHost(abi::BufferCopyRawArgs& args) {
   const auto bytes = static_cast<int64_t>(BytesOf(args.buffer->type, args.buffer->dims));
   if (args.offset < 0 || args.size < 0 || args.offset > bytes - args.size) {
-    throw Failure(abi::Code::kInvalidArgument,
-                  "PJRT_Buffer_CopyRawToHost: bytes " + std::to_string(args.offset) + " to " +
-                      std::to_string(args.offset + args.size) + " of a buffer of " +
-                      std::to_string(bytes));
+    throw Failure(abi::Code::kInvalidArgument, "PJRT_Buffer_CopyRawToHost: bytes " +
+                                                   std::to_string(args.offset) + " to " +
+                                                   std::to_string(args.offset + args.size) +
+                                                   " of a buffer of " + std::to_string(bytes));
   }
-  args.event = new abi::Event{Fetch(*args.buffer, args.destination, static_cast<size_t>(args.offset),
-                                    static_cast<size_t>(args.size))};
+  args.event =
+      new abi::Event{Fetch(*args.buffer, args.destination, static_cast<size_t>(args.offset),
+                           static_cast<size_t>(args.size))};
 }
 
 // The one place for a buffer of this process is the device that it is on: this is a second buffer.

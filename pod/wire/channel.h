@@ -1,4 +1,5 @@
-// One end of the socket pair between a rank and its device process: whole messages, and descriptors.
+// One end of the socket pair between a rank and its device process: whole messages, and
+// descriptors.
 #pragma once
 
 #include <mutex>

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import socket
 import sys
@@ -21,6 +22,7 @@ def main(path_of_jaxlib: str) -> None:
     # line, the socket is closed. Ctrl-C is for the rank.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # jaxlib aborts when rank 0's process has gone
     os.closerange(_SOCKET + 1, os.sysconf("SC_OPEN_MAX"))  # files of the rank
     sys.path += [os.path.dirname(os.path.abspath(__file__)), path_of_jaxlib]
     # jaxlib asks jax for types that only jax uses, and goes without; importing it takes a second.

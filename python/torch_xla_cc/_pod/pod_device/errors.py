@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-INVALID_ARGUMENT, UNIMPLEMENTED, INTERNAL = 3, 12, 13
+INVALID_ARGUMENT, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 3, 12, 13, 14
 
 _CODES = {
     name: code

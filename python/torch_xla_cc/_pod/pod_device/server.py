@@ -1,8 +1,7 @@
 """What a device process does: it reads what its rank says, and does it.
 
 Three threads: this one reads messages, and does what takes no time; one compiles; one runs programs
-in the order in which they came, and waits for what they make. So a tensor that is there can be read
-while a collective waits for another rank.
+(runs.py).
 """
 
 from __future__ import annotations
@@ -16,11 +15,12 @@ from typing import Any
 import numpy as np
 from jaxlib import _jax as xla
 
-from . import errors, programs, store, types
+from . import errors, programs, runs, store, types
 from .wire import Kind, Line, Reader, Writer
 from .world import World
 
 _Job = Callable[[], None]
+_START_AGAIN = "No collective can run any more: start the job again"
 
 
 class Server:
@@ -32,17 +32,14 @@ class Server:
         self._programs: dict[int, programs.Program] = {}
         self._segments = store.Segments()
         self._accounts = store.Accounts()
-        self._runs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._runs = runs.Runs(line, self._failed)
         self._compiles: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-        self._running = 0  # programs and reads that this thread has handed over
-        self._done = 0
-        self._world: World
+        self._world: World | None = None
         self._client: Any
 
     def serve(self) -> None:
         """Until the rank has gone, or says that it is enough."""
-        for jobs in (self._runs, self._compiles):
-            threading.Thread(target=_work, args=(jobs,), daemon=True).start()
+        threading.Thread(target=_work, args=(self._compiles,), daemon=True).start()
         while (message := self._line.receive()) is not None and message.kind != Kind.STOP:
             do = self._DO[Kind(message.kind)]
             try:
@@ -52,6 +49,8 @@ class Server:
                     do(self, message.request, message.body)
             except Exception as error:
                 self._refuse(message.request, error)
+        if message is not None and self._world is not None:
+            self._world.leave()
 
     def _refuse(self, request: int, error: BaseException) -> None:
         if request:
@@ -59,11 +58,20 @@ class Server:
 
     def _start(self, request: int, body: Reader) -> None:
         options = {body.text(): body.text() for _ in range(body.int())}
-        self._world = World(options)
+        self._world = World(options, self._lost)
         self._client = self._world.client
         version = f"torch_xla_cc pod on jaxlib's {self._client.platform_version}"
         answer = Writer().int(self._world.rank).int(self._world.size).text(version)
         self._line.answer(request, answer)
+
+    def _failed(self, error: BaseException) -> None:
+        if self._world is not None:
+            self._world.fail(errors.of_exception(error)[1])
+
+    def _lost(self, what: str) -> None:
+        """Another rank has gone, and with it all that collectives could still do."""
+        self._line.lost(what)
+        self._runs.lose(errors.Refused(errors.UNAVAILABLE, f"{what}. {_START_AGAIN}"))
 
     def _segment(self, request: int, body: Reader) -> None:
         raise AssertionError("it comes with a descriptor")
@@ -93,15 +101,7 @@ class Server:
     def _copy(self, request: int, body: Reader) -> None:
         source, number = self._slots[body.int()], body.int()
         copy = self._slots[number] = store.Slot(source.size)
-
-        def run() -> None:
-            try:
-                copy.array = store.duplicate(self._client, source.get())
-                self._accounts.add(copy.size)
-            except Exception as error:
-                copy.error = error
-
-        self._hand_over(run)
+        self._runs.add(runs.Copying(self._client, source, copy, self._accounts), 0, False)
 
     def _free(self, request: int, body: Reader) -> None:
         for number in body.ints():
@@ -114,23 +114,12 @@ class Server:
         slot = self._slots[body.int()]
         offset, size, segment = body.int(), body.int(), body.int()
 
-        def read() -> None:
-            try:
-                array = slot.get()
-                array.block_until_ready()
-                content = store.read(array, offset, size)
-                if segment:
-                    self._segments.bytes(segment, size)[:] = content
-                    self._line.answer(request)
-                else:
-                    self._line.answer(request, Writer().raw(content))
-            except Exception as error:
-                self._refuse(request, error)
-
+        to = self._segments.bytes(segment, size) if segment else None
+        reading = runs.Reading(slot, offset, size, to)
         if slot.ready():
-            read()
+            self._line.answer(request, reading.work())
         else:
-            self._hand_over(read)
+            self._runs.add(reading, request, False)
 
     def _compile(self, request: int, body: Reader) -> None:
         number, form, code, options = body.int(), body.text(), body.bytes(), body.bytes()
@@ -183,38 +172,10 @@ class Server:
         outputs = [store.Slot(size) for size in program.output_sizes]
         self._slots.update(zip(numbers, outputs, strict=True))
 
-        def run() -> None:
-            try:
-                arrays = [slot.get() for slot in inputs]
-                for index in kept:
-                    arrays[index] = store.duplicate(self._client, arrays[index])
-                results = program.loaded.execute_sharded(arrays, with_tokens=not outputs)
-                if not outputs:
-                    results.consume_token().block_until_ready()
-                made = [row[0] for row in results.disassemble_into_single_device_arrays()]
-                for slot, array in zip(outputs, made, strict=True):
-                    slot.array = array
-                for array in made:
-                    array.block_until_ready()
-                self._accounts.add(sum(program.output_sizes))
-                self._line.answer(request)
-            except Exception as error:
-                for slot in outputs:
-                    slot.array, slot.error = None, error
-                self._refuse(request, error)
-
-        if program.has_collectives or self._running != self._done:
-            self._hand_over(run)
-        else:
-            run()
-
-    def _hand_over(self, job: _Job) -> None:
-        def run() -> None:
-            job()
-            self._done += 1  # of the thread that runs programs alone
-
-        self._running += 1
-        self._runs.put(run)
+        execution = runs.Execution(
+            self._client, program, inputs, kept, outputs, self._accounts
+        )
+        self._runs.add(execution, request, program.has_collectives)
 
     _DO = {
         Kind.START: _start,

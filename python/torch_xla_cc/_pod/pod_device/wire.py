@@ -32,6 +32,7 @@ class Kind(enum.IntEnum):
     STOP = 16
     ANSWER = 64
     RELEASED = 65
+    LOST = 66
 
 
 _HEAD = struct.Struct("<QIIQ")  # bytes that follow, kind, nothing, request
@@ -160,6 +161,10 @@ class Line:
     def released(self, segment: int) -> None:
         """Nothing here uses the segment any more."""
         self._send(Kind.RELEASED, 0, Writer().int(segment))
+
+    def lost(self, what: str) -> None:
+        """Another rank has gone."""
+        self._send(Kind.LOST, 0, Writer().text(what))
 
     def _send(self, kind: Kind, request: int, body: Writer) -> None:
         content = b"".join(body.parts)

@@ -8,24 +8,40 @@ from typing import Any
 
 from jaxlib import _jax as xla
 
+from . import attendance
+
 _SECONDS_TO_MEET = 300
-# A peer whose heart stops is not a reason to end here: the collectives that wait for it fail.
-_HEARTBEAT_S = 100
+# jaxlib ends this process when it misses a heartbeat. Of deaths attendance.py tells, so this is for
+# networks that drop, and for processes that are stopped.
+_HEARTBEAT_S = 600
 
 
 class World:
     """Holds what the client needs to live."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str], lost: attendance.Lost) -> None:
         self.rank = int(options.get("rank", "0"))
         self.size = int(options.get("world", "1"))
         self._held: list[Any] = []
+        self._complete = False
+        self._attendance: attendance.Host | attendance.Guest | None = None
         if self.size == 1:
             self.client = xla.get_tfrt_cpu_client(asynchronous=True, num_devices=1)
         else:
-            self.client = self._joined(options["coordinator"])
+            self.client = self._joined(options["coordinator"], lost)
+        self._complete = True
 
-    def _joined(self, address: str) -> Any:
+    def leave(self) -> None:
+        """An orderly end: rank 0 waits for the others."""
+        if self._attendance is not None and self._complete:
+            self._attendance.leave()
+
+    def fail(self, why: str) -> None:
+        """Have all ranks hear that a program that they run as well has failed here."""
+        if self._attendance is not None:
+            self._attendance.fail(f"a program with collectives failed on rank {self.rank}: {why}")
+
+    def _joined(self, address: str, lost: attendance.Lost) -> Any:
         if self.rank == 0:
             self._held.append(
                 xla.get_distributed_runtime_service(
@@ -37,13 +53,16 @@ class World:
             self.rank,
             init_timeout=_SECONDS_TO_MEET,
             heartbeat_timeout=_HEARTBEAT_S,
-            missed_heartbeat_callback=_ignore,
             shutdown_on_destruction=False,
         )
         peers.connect()
-        gloo = xla.make_gloo_tcp_collectives(
-            distributed_client=peers, hostname=_own_address(address)
+        own = _own_address(address)
+        self._attendance = (
+            attendance.Host(peers, own, self.size, lost)
+            if self.rank == 0
+            else attendance.Guest(peers, self.rank, lost)
         )
+        gloo = xla.make_gloo_tcp_collectives(distributed_client=peers, hostname=own)
         self._held += [peers, gloo]
         return xla.get_tfrt_cpu_client(
             asynchronous=True,
@@ -53,10 +72,6 @@ class World:
             collectives=gloo,
             num_devices=1,
         )
-
-
-def _ignore(status: object) -> None:
-    """Without a callback jaxlib ends the process."""
 
 
 def _to_listen_on(address: str) -> str:
