@@ -58,14 +58,18 @@ class Host:
                     self._tell(said_now.decode().strip())
             with self._changed:
                 self._there.pop(rank)
-                self._left.add(rank)
-                self._changed.notify_all()
         if not bye:
             self._tell(f"the device process of rank {rank} has ended")
+        with self._changed:
+            self._left.add(rank)
+            self._changed.notify_all()
 
     def _tell(self, what: str) -> None:
         with self._changed:
             others = list(self._there.values())
+            gone = sorted(self._left)
+        if gone:
+            what = f"{what} (ranks that had ended before: {gone})"
         for other in others:
             with contextlib.suppress(OSError):  # it has gone as well
                 other.sendall(what.encode() + b"\n")
