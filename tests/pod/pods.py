@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,19 @@ def device_processes(pids: list[int]) -> dict[int, int]:
         parent = int(stat.rpartition(")")[2].split()[1])
         if parent in pids and b"_pod/start.py" in command:
             found[parent] = int(pid)
+    return found
+
+
+def alive(pids: Iterable[int]) -> set[int]:
+    """Those that still run."""
+    found = set()
+    for pid in pids:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            continue
+        if stat.rpartition(")")[2].split()[0] != "Z":
+            found.add(pid)
     return found
 
 

@@ -71,7 +71,7 @@ class Server:
     def _lost(self, what: str) -> None:
         """Another rank has gone, and with it all that collectives could still do."""
         self._line.lost(what)
-        self._runs.lose(errors.Refused(errors.UNAVAILABLE, f"{what}. {_START_AGAIN}"))
+        self._runs.lose(errors.Refused(errors.UNAVAILABLE, f"{what.rstrip('.')}. {_START_AGAIN}"))
 
     def _segment(self, request: int, body: Reader) -> None:
         raise AssertionError("it comes with a descriptor")
