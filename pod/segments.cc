@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 
 #include "pod/failure.h"
@@ -32,7 +34,36 @@ size_t Rounded(size_t bytes) {
                     std::strerror(errno) + ". Free memory, or give the container more of it");
 }
 
+size_t NumberIn(const char* path, const std::string& word) {
+  std::ifstream file(path);
+  std::string found;
+  size_t number = 0;
+  while (file >> found) {
+    if (word.empty()) return std::strtoull(found.c_str(), nullptr, 10);
+    if (found == word && file >> number) return number;
+  }
+  return 0;
+}
+
+// What can be reserved without the kernel ending processes, this one or others: memfd has no limit
+// of its own.
+size_t Available() {
+  size_t available = NumberIn("/proc/meminfo", "MemAvailable:") * 1024;
+  const size_t limit =
+      NumberIn("/sys/fs/cgroup/memory.max", "");  // of a container; "max" reads as 0
+  if (limit != 0) {
+    const size_t used = NumberIn("/sys/fs/cgroup/memory.current", "");
+    const size_t cached = NumberIn("/sys/fs/cgroup/memory.stat", "inactive_file");
+    available = std::min(available, limit - std::min(limit, used - std::min(used, cached)));
+  }
+  return available;
+}
+
 Segment Make(size_t bytes) {
+  if (bytes > Available()) {
+    errno = ENOMEM;
+    Refuse(bytes, "reserving them");
+  }
   Segment segment;
   segment.size = bytes;
   segment.is_new = true;

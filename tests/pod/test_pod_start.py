@@ -136,4 +136,4 @@ def _shared(rank):
     kept.cpu()
     (device,) = pods.device_processes([os.getpid()]).values()
     lines = Path(f"/proc/{device}/maps").read_text().splitlines()
-    return [line.split(maxsplit=5)[5] for line in lines if line.split()[1][3] == "s"]
+    return [line.split(maxsplit=5)[5] for line in lines if line.split()[1] == "rw-s"]
