@@ -1,4 +1,4 @@
-"""Builds the extension module torch_xla_cc._C and the plugin libpod.so. The rest: pyproject.toml."""
+"""Builds the extension module torch_xla_cc._C and libpod.so. All else is in pyproject.toml."""
 
 import os
 import sys
@@ -41,7 +41,6 @@ def files(directories: tuple[str, ...], *suffixes: str) -> list[str]:
 os.environ.setdefault("MAX_JOBS", str(os.cpu_count() or 1))
 
 
-
 def options(directories: tuple[str, ...], exports: str) -> dict[str, object]:
     """What is built of these trees, and how."""
     return {
@@ -72,9 +71,7 @@ class Build(BuildExtension):
 setup(
     ext_modules=[
         CppExtension(name="torch_xla_cc._C", **options(MODULE, "torch_xla_cc/exports.map")),
-        Extension(
-            name="torch_xla_cc.libpod", language="c++", **options(PLUGIN, "pod/exports.map")
-        ),
+        Extension(name="torch_xla_cc.libpod", language="c++", **options(PLUGIN, "pod/exports.map")),
     ],
     cmdclass={"build_ext": Build},
 )

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 namespace xla_cc::pod {
@@ -18,7 +19,7 @@ constexpr int kSocketBuffer = 1 << 20;
 
 }  // namespace
 
-Link::Link(std::vector<std::string> command, std::string name)
+Link::Link(const std::vector<std::string>& command, std::string name)
     : name_(std::move(name)), segments_(kKeptBytes) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
@@ -29,16 +30,12 @@ Link::Link(std::vector<std::string> command, std::string name)
     setsockopt(end, SOL_SOCKET, SO_SNDBUF, &kSocketBuffer, sizeof(kSocketBuffer));
   }
   channel_ = std::make_unique<Channel>(ends[0]);
-  std::promise<void> started;
-  std::future<void> has_started = started.get_future();
-  reader_ = std::thread([this, theirs = ends[1], &command, &started] {
-    Read(theirs, std::move(command), std::move(started));
-  });
-  try {
-    has_started.get();
-  } catch (...) {
+  Occurrence started;
+  reader_ =
+      std::thread([this, theirs = ends[1], &command, &started] { Read(theirs, command, started); });
+  if (const auto failure = started.Wait()) {
     reader_.join();
-    throw;
+    throw *failure;
   }
 }
 
@@ -73,15 +70,17 @@ void Link::Ask(Kind kind, const Writer& body, Handler handler) {
 }
 
 std::string Link::Call(Kind kind, const Writer& body) {
-  const auto promise = std::make_shared<std::promise<std::string>>();
-  Ask(kind, body, [promise](const Answer& answer) {
-    if (answer.failure) {
-      promise->set_exception(std::make_exception_ptr(*answer.failure));
-    } else {
-      promise->set_value(std::string(answer.body));
-    }
+  struct Reply {
+    Occurrence happened;
+    std::string body;
+  };
+  const auto reply = std::make_shared<Reply>();
+  Ask(kind, body, [reply](const Answer& answer) {
+    reply->body = answer.body;
+    reply->happened.Happen(answer.failure);
   });
-  return promise->get_future().get();
+  if (const auto failure = reply->happened.Wait()) throw *failure;
+  return std::move(reply->body);
 }
 
 Segment Link::TakeSegment(size_t bytes) {
@@ -103,17 +102,17 @@ std::optional<Failure> Link::lost() const {
 }
 
 // Both of the process's ends are here, because the kernel ends it with the thread that started it.
-void Link::Read(int theirs, std::vector<std::string> command, std::promise<void> started) {
+void Link::Read(int theirs, const std::vector<std::string>& command, Occurrence& started) {
   std::optional<Process> process;
+  Occurrence::Outcome failure;
   try {
     process = Process::Start(command, theirs);
-  } catch (...) {
-    close(theirs);
-    started.set_exception(std::current_exception());
-    return;
+  } catch (const Failure& refused) {
+    failure = refused;
   }
   close(theirs);
-  started.set_value();
+  started.Happen(failure);  // who waits for it goes on, and these two arguments end
+  if (failure) return;
   while (const auto received = channel_->Receive()) Hear(*received);
   Lose(*process);
 }

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
-#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "pod/event.h"
 #include "pod/failure.h"
 #include "pod/process.h"
 #include "pod/segments.h"
@@ -31,7 +31,7 @@ class Link {
   using Handler = std::function<void(const Answer&)>;
 
   // Starts the device process, which is called `name` in messages. Throws.
-  Link(std::vector<std::string> command, std::string name);
+  Link(const std::vector<std::string>& command, std::string name);
   // As Leave, without waiting for others.
   ~Link();
   Link(const Link&) = delete;
@@ -55,7 +55,7 @@ class Link {
   std::optional<Failure> lost() const;
 
  private:
-  void Read(int theirs, std::vector<std::string> command, std::promise<void> started);
+  void Read(int theirs, const std::vector<std::string>& command, Occurrence& started);
   void Hear(const Channel::Received& received);
   void Lose(Process& process);
   std::optional<Handler> Claim(uint64_t request);

@@ -1,12 +1,13 @@
 """The pod for torch_xla: `PJRT_DEVICE=POD`, a plugin that it finds when the package is installed.
 
-torch_xla imports this module, and so it imports little and starts nothing. docs/pod.md says what the
-pod is.
+torch_xla imports this module, and so it imports little and starts nothing. docs/pod.md says what
+the pod is.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import importlib.util
 import os
@@ -24,7 +25,7 @@ _LOCALHOST = "127.0.0.1"
 _KEY = "torch_xla_cc/pod/{attempt}/address"
 
 
-class PodPlugin(plugins.DevicePlugin):  # type: ignore[misc]
+class PodPlugin(plugins.DevicePlugin):
     """What torch_xla asks of a kind of device."""
 
     def __init__(self) -> None:
@@ -63,10 +64,8 @@ class PodPlugin(plugins.DevicePlugin):  # type: ignore[misc]
         """
         import torch_xla
 
-        try:
+        with contextlib.suppress(RuntimeError):  # what failed was said, or nobody wanted to know
             torch_xla.core.xla_model.wait_device_ops()
-        except RuntimeError:
-            pass  # what failed has been said, or nobody wanted to know
         leave = ctypes.CDLL(self.library_path()).torch_xla_cc_pod_leave
         while not leave(_LEAVE_MS):
             continue  # here, so that ctrl-C is heard
@@ -102,7 +101,7 @@ class PodPlugin(plugins.DevicePlugin):  # type: ignore[misc]
                 f"PJRT_DEVICE=POD with WORLD_SIZE={world}, but without torchrun: set {_ADDRESS} to "
                 "an address of rank 0's machine and a free port there, host:port, on all ranks"
             )
-        from torch.distributed import TCPStore
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
         master = os.environ["MASTER_ADDR"]
         store = TCPStore(master, int(os.environ["MASTER_PORT"]), is_master=False)

@@ -1,4 +1,4 @@
-"""Runs functions on ranks of the pod: processes as torchrun starts them, each with a device process.
+"""Runs functions on ranks of the pod: processes as torchrun starts them.
 
 As processes.py does for CPU devices: `run(size, fn, *args)` returns the results by rank, or raises
 the exception of a rank. The ranks are kept while their number is asked for.
@@ -72,8 +72,9 @@ def alive(pids: Iterable[int]) -> set[int]:
 def join() -> None:
     """Make this process a rank of the pod, as an init of torch.distributed does."""
     import torch_xla
-    import txcc_pod
     from torch_xla._internal import pjrt
+
+    import txcc_pod
 
     if not torch_xla._XLAC._xla_runtime_is_initialized():
         txcc_pod.register()

@@ -5,7 +5,6 @@ import pods
 import processes
 import pytest
 
-
 # Of torch_xla's own: it loses the imaginary part of complex128, and makes NaNs of float16 quiet.
 CHANGED_BY_TORCH_XLA = {"complex128", "float16"}
 

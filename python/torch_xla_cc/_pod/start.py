@@ -28,8 +28,8 @@ def main(path_of_jaxlib: str) -> None:
     # jaxlib asks jax for types that only jax uses, and goes without; importing it takes a second.
     sys.modules["jax"] = None  # type: ignore[assignment]
 
-    from pod_device.server import Server
-    from pod_device.wire import Line
+    from pod_device.server import Server  # type: ignore[import-not-found]
+    from pod_device.wire import Line  # type: ignore[import-not-found]
 
     Server(Line(socket.socket(fileno=_SOCKET))).serve()
 

@@ -86,7 +86,7 @@ class Host:
 
 
 def _one_line(what: str) -> str:
-    return " ".join(what.split())[:_LONGEST // 2]
+    return " ".join(what.split())[: _LONGEST // 2]
 
 
 def _line(said: BinaryIO) -> bytes:

@@ -6,10 +6,10 @@ import struct
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxlib import _jax as xla
 
 from . import protos, types
 from .errors import INVALID_ARGUMENT, UNIMPLEMENTED, Refused
+from .jaxlib_xla import xla
 from .wire import Writer
 
 _MAGIC = b"torch_xla_cc pod 1\n"
@@ -29,9 +29,7 @@ class Program(NamedTuple):
     has_collectives: bool
 
 
-def compiled(
-    client: Any, form: str, code: memoryview, options: memoryview
-) -> Program:
+def compiled(client: Any, form: str, code: memoryview, options: memoryview) -> Program:
     """Of a HloModuleProto ("hlo") or StableHLO ("mlir"), with a CompileOptionsProto."""
     settings, devices = _settings(client, bytes(options))
     if form == "hlo":
@@ -100,14 +98,14 @@ def _known(client: Any, loaded: Any, options: bytes) -> Program:
     outputs = result.tuple_shapes() if result.is_tuple() else [result]
     for output, layout in zip(outputs, loaded.get_output_layouts(), strict=True):
         _check(output, layout)
-    facts = Writer().text(module.name).bytes(loaded.fingerprint or b"")
-    facts.bytes(protos.with_config(proto, replicas, partitions))
-    facts.int(replicas).int(partitions).int(loaded.size_of_generated_code_in_bytes())
-    facts.ints(protos.donated_parameters(proto))
+    facts = Writer().text(module.name).content(loaded.fingerprint or b"")
+    facts.content(protos.with_config(proto, replicas, partitions))
+    facts.number(replicas).number(partitions).number(loaded.size_of_generated_code_in_bytes())
+    facts.numbers(protos.donated_parameters(proto))
     kinds = [types.number_of(output.xla_element_type().name) for output in outputs]
-    facts.ints(kinds)
+    facts.numbers(kinds)
     for output in outputs:
-        facts.ints(output.dimensions())
+        facts.numbers(output.dimensions())
     sizes = [
         types.size_of(kind, output.dimensions())
         for kind, output in zip(kinds, outputs, strict=True)
@@ -118,12 +116,14 @@ def _known(client: Any, loaded: Any, options: bytes) -> Program:
 
 def _check(output: Any, layout: Any) -> None:
     if not output.is_array():
-        raise Refused(UNIMPLEMENTED, f"an output of the type {output} is not implemented by the pod")
+        raise Refused(
+            UNIMPLEMENTED, f"an output of the type {output} is not implemented by the pod"
+        )
     if not output.is_static():
         raise Refused(
             UNIMPLEMENTED,
             f"an output of a size that is known only when it has run, {output}, is not "
-            "implemented by the pod: PJRT plugins have none. Use sizes that do not depend on values",
+            "implemented by the pod: PJRT plugins have none. Use sizes that no value decides",
         )
     order = layout._xla_layout().minor_to_major()
     if list(order) != list(range(len(order)))[::-1]:

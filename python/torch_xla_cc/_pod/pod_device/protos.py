@@ -73,7 +73,7 @@ def donated_parameters(module: bytes) -> list[int]:
     for field, of_entry in ((_ALIASES, 2), (_DONORS, 1)):
         for table in _inside(module, field):
             for entry in _inside(bytes(table), 1):
-                found.add(next((int(v) for n, v in fields(entry) if n == of_entry), 0))  # type: ignore[arg-type]
+                found.add(next((int(v) for n, v in fields(entry) if n == of_entry), 0))
     return sorted(found)
 
 

@@ -1,7 +1,7 @@
-"""What takes time on the device, in the order in which it came: programs, and reads of what they make.
+"""What takes time on the device, in the order in which it came: programs, and what reads them.
 
-It happens on a thread of its own, so that a tensor that is there can be read while a collective waits
-for another rank.
+It happens on a thread of its own, so that a tensor that is there can be read while a collective
+waits for another rank.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any, Protocol
 from . import errors, store
 from .programs import Program
 from .wire import Line, Writer
-
 
 _TO_HEAR_S = 2.0  # gloo notices that a connection closed, and attendance.py too, at about one time
 
@@ -45,14 +44,14 @@ class Runs:
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
         threading.Thread(target=self._work, args=(self._jobs,), daemon=True).start()
 
-    def add(self, job: Job, request: int, meets_others: bool, at_once: bool = True) -> None:
-        """Do it after all others; here and now, if there are none and it waits for no other rank."""
+    def add(self, job: Job, request: int, meets_others: bool) -> None:
+        """Do it after all others; at once, if there are none and it waits for no other rank."""
         if meets_others and self._broken is not None:
             job.fail(self._broken)
             self._refuse(request, self._broken)
             return
         with self._lock:
-            here = at_once and not meets_others and not self._waiting
+            here = not meets_others and not self._waiting
             self._waiting[job] = request, meets_others
             jobs = self._jobs
         if here:
@@ -145,9 +144,7 @@ class Execution:
 class Reading:
     """Bytes of a buffer, for a segment or for the answer."""
 
-    def __init__(
-        self, slot: store.Slot, offset: int, size: int, to: Any | None
-    ) -> None:
+    def __init__(self, slot: store.Slot, offset: int, size: int, to: Any | None) -> None:
         self._slot, self._offset, self._size, self._to = slot, offset, size, to
 
     def work(self) -> Writer | None:

@@ -10,12 +10,12 @@ import os
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from jaxlib import _jax as xla
 
 from . import errors, programs, runs, store, types
+from .jaxlib_xla import xla
 from .wire import Kind, Line, Reader, Writer
 from .world import World
 
@@ -44,7 +44,9 @@ class Server:
             do = self._DO[Kind(message.kind)]
             try:
                 if message.kind == Kind.SEGMENT:
-                    self._segments.add(message.body.int(), message.body.int(), *message.descriptors)
+                    self._segments.add(
+                        message.body.number(), message.body.number(), *message.descriptors
+                    )
                 else:
                     do(self, message.request, message.body)
             except Exception as error:
@@ -57,11 +59,11 @@ class Server:
             self._line.refuse(request, *errors.of_exception(error))
 
     def _start(self, request: int, body: Reader) -> None:
-        options = {body.text(): body.text() for _ in range(body.int())}
+        options = {body.text(): body.text() for _ in range(body.number())}
         self._world = World(options, self._lost)
         self._client = self._world.client
         version = f"torch_xla_cc pod on jaxlib's {self._client.platform_version}"
-        answer = Writer().int(self._world.rank).int(self._world.size).text(version)
+        answer = Writer().number(self._world.rank).number(self._world.size).text(version)
         self._line.answer(request, answer)
 
     def _failed(self, error: BaseException) -> None:
@@ -77,11 +79,11 @@ class Server:
         raise AssertionError("it comes with a descriptor")
 
     def _drop_segment(self, request: int, body: Reader) -> None:
-        self._segments.drop(body.int())
+        self._segments.drop(body.number())
 
     def _put(self, request: int, body: Reader) -> None:
-        number, kind, dims = body.int(), body.int(), body.ints()
-        segment, content = body.int(), body.bytes()
+        number, kind, dims = body.number(), body.number(), body.numbers()
+        segment, content = body.number(), body.content()
         slot = self._slots[number] = store.Slot()
         try:
             if segment:
@@ -99,20 +101,20 @@ class Server:
             slot.error = error
 
     def _copy(self, request: int, body: Reader) -> None:
-        source, number = self._slots[body.int()], body.int()
+        source, number = self._slots[body.number()], body.number()
         copy = self._slots[number] = store.Slot(source.size)
         self._runs.add(runs.Copying(self._client, source, copy, self._accounts), 0, False)
 
     def _free(self, request: int, body: Reader) -> None:
-        for number in body.ints():
+        for number in body.numbers():
             slot = self._slots.pop(number, None)
             if slot is not None and slot.array is not None:
                 self._accounts.add(-slot.size)
         xla.collect_garbage()
 
     def _get(self, request: int, body: Reader) -> None:
-        slot = self._slots[body.int()]
-        offset, size, segment = body.int(), body.int(), body.int()
+        slot = self._slots[body.number()]
+        offset, size, segment = body.number(), body.number(), body.number()
 
         to = self._segments.bytes(segment, size) if segment else None
         reading = runs.Reading(slot, offset, size, to)
@@ -122,11 +124,11 @@ class Server:
             self._runs.add(reading, request, False)
 
     def _compile(self, request: int, body: Reader) -> None:
-        number, form, code, options = body.int(), body.text(), body.bytes(), body.bytes()
+        number, form, code, options = body.number(), body.text(), body.content(), body.content()
         self._build(request, number, lambda: programs.compiled(self._client, form, code, options))
 
     def _load(self, request: int, body: Reader) -> None:
-        number, code, options = body.int(), body.bytes(), body.bytes()
+        number, code, options = body.number(), body.content(), body.content()
         self._build(request, number, lambda: programs.loaded(self._client, code, options))
 
     def _build(self, request: int, number: int, make: Callable[[], programs.Program]) -> None:
@@ -140,44 +142,42 @@ class Server:
         self._compiles.put(build)
 
     def _serialize(self, request: int, body: Reader) -> None:
-        program = self._programs[body.int()]
+        program = self._programs[body.number()]
         self._line.answer(request, Writer().raw(programs.serialized(self._client, program)))
 
     def _cost_analysis(self, request: int, body: Reader) -> None:
-        costs = self._programs[body.int()].loaded.cost_analysis()
-        answer = Writer().int(len(costs))
+        costs = self._programs[body.number()].loaded.cost_analysis()
+        answer = Writer().number(len(costs))
         for name, value in costs.items():
             answer.text(name).text(repr(float(value)))
         self._line.answer(request, answer)
 
     def _compiled_memory(self, request: int, body: Reader) -> None:
-        stats = self._programs[body.int()].loaded.get_compiled_memory_stats()
+        stats = self._programs[body.number()].loaded.get_compiled_memory_stats()
         answer = Writer()
         for name in _MEMORY_FIGURES:
-            answer.int(getattr(stats, f"{name}_in_bytes"))
+            answer.number(getattr(stats, f"{name}_in_bytes"))
         self._line.answer(request, answer)
 
     def _device_memory(self, request: int, body: Reader) -> None:
         limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        figures = Writer().int(self._accounts.now).int(self._accounts.most).int(limit)
+        figures = Writer().number(self._accounts.now).number(self._accounts.most).number(limit)
         self._line.answer(request, figures)
 
     def _unload(self, request: int, body: Reader) -> None:
-        self._programs.pop(body.int(), None)
+        self._programs.pop(body.number(), None)
 
     def _execute(self, request: int, body: Reader) -> None:
-        program = self._programs[body.int()]
-        inputs = [self._slots[number] for number in body.ints()]
-        numbers, kept = body.ints(), body.ints()
+        program = self._programs[body.number()]
+        inputs = [self._slots[number] for number in body.numbers()]
+        numbers, kept = body.numbers(), body.numbers()
         outputs = [store.Slot(size) for size in program.output_sizes]
         self._slots.update(zip(numbers, outputs, strict=True))
 
-        execution = runs.Execution(
-            self._client, program, inputs, kept, outputs, self._accounts
-        )
+        execution = runs.Execution(self._client, program, inputs, kept, outputs, self._accounts)
         self._runs.add(execution, request, program.has_collectives)
 
-    _DO = {
+    _DO: ClassVar[dict[Kind, Callable[[Server, int, Reader], None]]] = {
         Kind.START: _start,
         Kind.SEGMENT: _segment,
         Kind.DROP_SEGMENT: _drop_segment,

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from jaxlib import _jax as xla
 
 from . import types
+from .jaxlib_xla import xla
 
 _COPIES = xla.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 _SHARES = xla.HostBufferSemantics.ZERO_COPY
@@ -81,7 +81,7 @@ def shared(
     content: np.ndarray[Any, Any],
     released: Callable[[], None],
 ) -> Any:
-    """The same of a segment, which is used as it lies; `released` is called when nobody uses it any more."""
+    """The same of a segment, used as it lies; `released` is called when that has ended."""
     array = content.view(types.dtype_of(kind)).reshape(dims)
     weakref.finalize(array, released).atexit = False
     return client.buffer_from_pyval(array, client.local_devices()[0], False, _SHARES)

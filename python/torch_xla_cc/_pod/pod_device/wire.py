@@ -55,28 +55,28 @@ class Reader:
         self._body = body
         self._at = 0
 
-    def int(self) -> int:
+    def number(self) -> int:
         """A number."""
         (value,) = _INT.unpack_from(self._body, self._at)
         self._at += _INT.size
         return int(value)
 
-    def ints(self) -> tuple[int, ...]:
+    def numbers(self) -> tuple[int, ...]:
         """A list of numbers."""
-        size = self.int()
+        size = self.number()
         values = struct.unpack_from(f"<{size}q", self._body, self._at)
         self._at += size * _INT.size
         return values
 
-    def bytes(self) -> memoryview:
+    def content(self) -> memoryview:
         """A text, as it lies in the message."""
-        size = self.int()
+        size = self.number()
         self._at += size
         return self._body[self._at - size : self._at]
 
     def text(self) -> str:
         """A text of characters."""
-        return str(self.bytes(), "utf-8")
+        return str(self.content(), "utf-8")
 
 
 class Writer:
@@ -85,12 +85,12 @@ class Writer:
     def __init__(self) -> None:
         self.parts: list[bytes | memoryview] = []
 
-    def int(self, value: int) -> Writer:
+    def number(self, value: int) -> Writer:
         """A number."""
         self.parts.append(_INT.pack(value))
         return self
 
-    def ints(self, values: Sequence[int]) -> Writer:
+    def numbers(self, values: Sequence[int]) -> Writer:
         """A list of numbers."""
         self.parts.append(struct.pack(f"<{len(values) + 1}q", len(values), *values))
         return self
@@ -100,14 +100,14 @@ class Writer:
         self.parts.append(value)
         return self
 
-    def bytes(self, value: bytes | memoryview) -> Writer:
+    def content(self, value: bytes | memoryview) -> Writer:
         """A text."""
         self.parts += [_INT.pack(len(value)), value]
         return self
 
     def text(self, value: str) -> Writer:
         """A text of characters."""
-        return self.bytes(value.encode())
+        return self.content(value.encode())
 
 
 class Line:
@@ -152,15 +152,15 @@ class Line:
     def answer(self, request: int, body: Writer | None = None) -> None:
         """All went well, and this is what was asked for. From any thread."""
         content = b"".join(body.parts) if body else b""
-        self._send(Kind.ANSWER, request, Writer().int(0).text("").bytes(content))
+        self._send(Kind.ANSWER, request, Writer().number(0).text("").content(content))
 
     def refuse(self, request: int, code: int, message: str) -> None:
         """It did not go well."""
-        self._send(Kind.ANSWER, request, Writer().int(code).text(message).bytes(b""))
+        self._send(Kind.ANSWER, request, Writer().number(code).text(message).content(b""))
 
     def released(self, segment: int) -> None:
         """Nothing here uses the segment any more."""
-        self._send(Kind.RELEASED, 0, Writer().int(segment))
+        self._send(Kind.RELEASED, 0, Writer().number(segment))
 
     def lost(self, what: str) -> None:
         """Another rank has gone."""

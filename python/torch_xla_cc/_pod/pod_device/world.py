@@ -6,9 +6,8 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from jaxlib import _jax as xla
-
 from . import attendance
+from .jaxlib_xla import xla
 
 _SECONDS_TO_MEET = 300
 # jaxlib ends this process when it misses a heartbeat. Of deaths attendance.py tells, so this is for
@@ -83,7 +82,9 @@ def _to_listen_on(address: str) -> str:
 def _own_address(coordinator: str) -> str:
     """The address of this machine that the machine of the coordinator sees."""
     host, _, port = coordinator.rpartition(":")
-    family, kind, proto, _, to = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_DGRAM)[0]
+    family, kind, proto, _, to = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_DGRAM)[
+        0
+    ]
     with socket.socket(family, kind, proto) as probe:
         probe.connect(to)  # sends nothing
         return str(probe.getsockname()[0])
