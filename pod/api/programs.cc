@@ -3,6 +3,7 @@
 
 #include "pod/abi/executable.h"
 #include "pod/api/buffers.h"
+#include "pod/element_type.h"
 #include "pod/entry.h"
 
 namespace xla_cc::pod {
@@ -86,7 +87,10 @@ void Donate(const ProgramFacts& facts, const abi::ExecuteOptions& options,
   const int64_t* const end = kept + options.num_non_donatable;
   for (const int64_t parameter : facts.donated) {
     if (static_cast<size_t>(parameter) < count && std::find(kept, end, parameter) == end) {
-      arguments[parameter]->deleted = true;
+      abi::Buffer& buffer = *arguments[parameter];
+      if (!buffer.deleted.exchange(true)) {
+        buffer.client->Free(buffer.id, BytesOf(buffer.type, buffer.dims));
+      }
     }
   }
 }

@@ -80,7 +80,7 @@ def no_outputs_and_many(rank):
 
 
 def donates(rank):
-    """Bytes in use after many steps in place: one buffer, whatever it was made of."""
+    """After many steps in place: the value, and bytes in use, of one buffer and of the device."""
     x = torch.zeros(1 << 20, device="xla")
     torch_xla.sync()
     for _ in range(10):

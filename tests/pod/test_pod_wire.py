@@ -53,11 +53,34 @@ def test_protos(device):
 
     alias = b"\x10\x03"  # parameter 3
     donor = b""  # parameter 0
-    module = message(1, b"name") + message(4, b"") + message(8, message(1, alias))
+    shape = message(1, b"\x10\x0b") + message(2, message(3, b"\x10\x0a"))
+    module = message(1, b"name") + message(4, shape) + message(8, message(1, alias))
     module += bytes([18 << 3 & 0x7F | 0x80 | 2, 18 >> 4]) + bytes([2]) + message(1, donor)
     assert protos.donated_parameters(module) == [0, 3]
+    assert protos.with_aliases(module) == module, "no output is of the donor's type"
     fields = dict(protos.fields(protos.with_config(module, 300, 1)))
     assert bytes(fields[1]) == module
     assert dict(protos.fields(fields[2]))[4] == 300
     assignment = b"\x08\x02\x10\x01" + message(3, message(1, b"\x01\x00"))
     assert protos.device_ids(assignment) == [[1, 0]]
+
+
+def test_donors_become_aliases_of_outputs_of_their_type(device):
+    protos = device("protos")
+    f32, s32 = b"\x10\x0b", b"\x10\x04"
+
+    def message(number, content):
+        return protos._written(number << 3 | 2) + protos._written(len(content)) + content
+
+    # (f32, s32, f32) -> (s32, f32, f32): parameter 0 has output 2 already, 1 and 2 are donors.
+    parameters = message(1, f32) + message(1, s32) + message(1, f32)
+    results = message(2, message(3, s32) + message(3, f32) + message(3, f32))
+    taken = message(1, message(1, b"\x02") + b"\x10\x00\x20\x01")
+    donors = message(1, b"\x08\x01") + message(1, b"\x08\x02")
+    module = message(4, parameters + results) + message(8, taken) + message(18, donors)
+    aliases = protos._inside(protos.with_aliases(module), 8)
+    pairs = set()
+    for entry in protos._inside(b"".join(map(bytes, aliases)), 1):
+        fields = dict(protos.fields(entry))
+        pairs.add((fields[2], protos.numbers(fields[1])[0]))
+    assert pairs == {(0, 2), (1, 0), (2, 1)}

@@ -133,7 +133,7 @@ class Execution:
             array.block_until_ready()
         for slot, array in zip(self._outputs, made, strict=True):
             slot.array = array
-        self._accounts.add(sum(self._program.output_sizes))
+            self._accounts.made(slot)
 
     def fail(self, error: BaseException) -> None:
         """Its outputs have the same error."""
@@ -173,7 +173,7 @@ class Copying:
     def work(self) -> None:
         """Copy it."""
         self._copy.array = store.duplicate(self._client, self._source.get())
-        self._accounts.add(self._copy.size)
+        self._accounts.made(self._copy)
 
     def fail(self, error: BaseException) -> None:
         """The copy has the same error."""

@@ -96,7 +96,7 @@ class Server:
                 slot.size = len(content)
                 raw = np.frombuffer(content, np.uint8)
                 slot.array = store.copied(self._client, kind, dims, raw)
-            self._accounts.add(slot.size)
+            self._accounts.made(slot)
         except Exception as error:
             slot.error = error
 
@@ -108,8 +108,8 @@ class Server:
     def _free(self, request: int, body: Reader) -> None:
         for number in body.numbers():
             slot = self._slots.pop(number, None)
-            if slot is not None and slot.array is not None:
-                self._accounts.add(-slot.size)
+            if slot is not None:
+                self._accounts.freed(slot)
         xla.collect_garbage()
 
     def _get(self, request: int, body: Reader) -> None:

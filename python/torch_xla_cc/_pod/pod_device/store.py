@@ -26,6 +26,7 @@ class Slot:
         self.size = size
         self.array: Any = None
         self.error: BaseException | None = None
+        self.counted = self.freed = False  # of Accounts
 
     def ready(self) -> bool:
         """Whether it can be used without waiting."""
@@ -96,14 +97,23 @@ def read(array: Any, offset: int, size: int) -> memoryview:
 
 
 class Accounts:
-    """How many bytes the buffers have."""
+    """How many bytes the buffers have that were made and not freed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.now = self.most = 0
 
-    def add(self, size: int) -> None:
-        """So many more, or fewer."""
+    def made(self, slot: Slot) -> None:
+        """It has its array."""
         with self._lock:
-            self.now += size
-            self.most = max(self.most, self.now)
+            if not slot.freed:
+                slot.counted = True
+                self.now += slot.size
+                self.most = max(self.most, self.now)
+
+    def freed(self, slot: Slot) -> None:
+        """It is not needed any more, which may come before it is made."""
+        with self._lock:
+            slot.freed = True
+            if slot.counted:
+                self.now -= slot.size
