@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -84,3 +85,33 @@ def test_donors_become_aliases_of_outputs_of_their_type(device):
         fields = dict(protos.fields(entry))
         pairs.add((fields[2], protos.numbers(fields[1])[0]))
     assert pairs == {(0, 2), (1, 0), (2, 1)}
+
+
+DONATION = """
+import sys; sys.path.append(sys.argv[1]); sys.modules["jax"] = None
+from pod_device import programs
+from pod_device.jaxlib_xla import xla
+
+client = xla.get_tfrt_cpu_client(num_devices=1)
+module = xla.hlo_module_from_text('''
+HloModule m, buffer_donor={ (0, {}) }
+ENTRY e {
+  p1 = f32[8] parameter(0)
+  s1 = f32[8] add(p1, p1)
+  ROOT r1 = (f32[8]) tuple(s1)
+}''')
+options = memoryview(xla.CompileOptions().SerializeAsString())
+code = memoryview(module.as_serialized_hlo_module_proto())
+program = programs.compiled(client, "hlo", code, options)
+print("{0}: (0, {}, may-alias)" in program.loaded.hlo_modules()[0].to_string())
+again = programs.loaded(client, memoryview(programs.serialized(client, program)), memoryview(b""))
+print(again.output_sizes)
+"""
+
+
+def test_jaxlib_keeps_donors_and_programs_that_were_serialized():
+    done = subprocess.run(
+        [sys.executable, "-c", DONATION, str(ROOT / "python/torch_xla_cc/_pod")],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.stdout == "True\n[32]\n", done.stdout + done.stderr
