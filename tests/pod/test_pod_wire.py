@@ -97,8 +97,8 @@ module = xla.hlo_module_from_text('''
 HloModule m, buffer_donor={ (0, {}) }
 ENTRY e {
   p1 = f32[8] parameter(0)
-  s1 = f32[8] add(p1, p1)
-  ROOT r1 = (f32[8]) tuple(s1)
+  sum1 = f32[8] add(p1, p1)
+  ROOT r1 = (f32[8]) tuple(sum1)
 }''')
 options = memoryview(xla.CompileOptions().SerializeAsString())
 code = memoryview(module.as_serialized_hlo_module_proto())
