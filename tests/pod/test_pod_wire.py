@@ -54,7 +54,7 @@ def test_protos(device):
 
     alias = b"\x10\x03"  # parameter 3
     donor = b""  # parameter 0
-    shape = message(1, b"\x10\x0b") + message(2, message(3, b"\x10\x0a"))
+    shape = message(1, b"\x10\x0b") + message(2, message(4, b"\x10\x0a"))
     module = message(1, b"name") + message(4, shape) + message(8, message(1, alias))
     module += bytes([18 << 3 & 0x7F | 0x80 | 2, 18 >> 4]) + bytes([2]) + message(1, donor)
     assert protos.donated_parameters(module) == [0, 3]
@@ -75,7 +75,7 @@ def test_donors_become_aliases_of_outputs_of_their_type(device):
 
     # (f32, s32, f32) -> (s32, f32, f32): parameter 0 has output 2 already, 1 and 2 are donors.
     parameters = message(1, f32) + message(1, s32) + message(1, f32)
-    results = message(2, message(3, s32) + message(3, f32) + message(3, f32))
+    results = message(2, message(4, s32) + message(4, f32) + message(4, f32))
     taken = message(1, message(1, b"\x02") + b"\x10\x00\x20\x01")
     donors = message(1, b"\x08\x01") + message(1, b"\x08\x02")
     module = message(4, parameters + results) + message(8, taken) + message(18, donors)
@@ -103,7 +103,7 @@ ENTRY e {
 options = memoryview(xla.CompileOptions().SerializeAsString())
 code = memoryview(module.as_serialized_hlo_module_proto())
 program = programs.compiled(client, "hlo", code, options)
-print("{0}: (0, {}, may-alias)" in program.loaded.hlo_modules()[0].to_string())
+print("(0, {}, may-alias)" in program.loaded.hlo_modules()[0].to_string())
 again = programs.loaded(client, memoryview(programs.serialized(client, program)), memoryview(b""))
 print(again.output_sizes)
 """

@@ -8,7 +8,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 # Fields of HloModuleProto.
 _PROGRAM_SHAPE, _ALIASES, _DONORS = 4, 8, 18
-_TUPLE_SHAPES = 3  # of ShapeProto
+_TUPLE_SHAPES = 4  # of ShapeProto
 _MAY_ALIAS = 1
 
 
