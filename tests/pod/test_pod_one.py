@@ -32,7 +32,7 @@ def test_many_outputs_and_no_elements():
     assert shape == (0, 3)
 
 
-def test_donated_buffers_are_used_again():
+def test_steps_in_place_keep_one_buffer():
     ((value, used, limit, peak),) = pods.run(1, one_rank.donates)
     assert value == 10.0
     assert 4 << 20 <= used < 8 << 20

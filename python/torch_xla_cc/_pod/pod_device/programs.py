@@ -33,7 +33,7 @@ def compiled(client: Any, form: str, code: memoryview, options: memoryview) -> P
     """Of a HloModuleProto ("hlo") or StableHLO ("mlir"), with a CompileOptionsProto."""
     settings, devices = _settings(client, bytes(options))
     if form == "hlo":
-        computation = xla.XlaComputation(protos.with_aliases(bytes(code)))
+        computation = xla.XlaComputation(bytes(code))
         module = xla.mlir.xla_computation_to_mlir_module(computation)
     elif form == "mlir":
         module = bytes(code)

@@ -8,8 +8,6 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 # Fields of HloModuleProto.
 _PROGRAM_SHAPE, _ALIASES, _DONORS = 4, 8, 18
-_TUPLE_SHAPES = 4  # of ShapeProto
-_MAY_ALIAS = 1
 
 
 def fields(message: bytes | memoryview) -> Iterator[tuple[int, int | memoryview]]:
@@ -72,35 +70,6 @@ def numbers(packed: int | memoryview) -> list[int]:
 def donated_parameters(module: bytes) -> list[int]:
     """The parameters whose buffers outputs may take, of a HloModuleProto."""
     return sorted({*_parameters(module, _ALIASES, 2), *_parameters(module, _DONORS, 1)})
-
-
-def with_aliases(module: bytes) -> bytes:
-    """A HloModuleProto whose donors are aliases of outputs, which its form in StableHLO keeps.
-
-    As XLA's own pass does: each takes the next output of its type that no other has.
-    """
-    donors = [
-        p for p in _parameters(module, _DONORS, 1) if p not in _parameters(module, _ALIASES, 2)
-    ]
-    (program,) = _inside(module, _PROGRAM_SHAPE)
-    parameters = _inside(bytes(program), 1)
-    (result,) = _inside(bytes(program), 2)
-    outputs = _inside(bytes(result), _TUPLE_SHAPES)
-    taken = [
-        {i for n, v in fields(entry) if n == 1 and not isinstance(v, int) for i in numbers(v)}
-        for table in _inside(module, _ALIASES)
-        for entry in _inside(bytes(table), 1)
-    ]
-    free = [i for i in range(len(outputs)) if not any(i in of for of in taken)]
-    entries = b""
-    for donor in donors:
-        match = next((i for i in free if outputs[i] == parameters[donor]), None)
-        if match is not None:
-            free.remove(match)
-            index = _written(match)
-            entry = _message(1, index) + _written(2 << 3) + _written(donor)
-            entries += _message(1, entry + _written(4 << 3) + _written(_MAY_ALIAS))
-    return module + (_message(_ALIASES, entries) if entries else b"")
 
 
 def _parameters(module: bytes, field: int, of_entry: int) -> list[int]:
