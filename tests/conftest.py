@@ -65,6 +65,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("concurrent")
 
 
+@pytest.fixture(scope="module")
+def leaves_ranks() -> Iterator[None]:
+    """For tests that leave a world, or adapters, in ranks that are processes."""
+    yield
+    processes.close_all()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _ranks() -> Iterator[None]:
     yield

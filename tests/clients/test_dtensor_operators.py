@@ -9,6 +9,8 @@ import random_layers as layers
 import torch
 from torch.distributed.tensor import Shard, distribute_tensor
 
+pytestmark = pytest.mark.usefixtures("leaves_ranks")
+
 
 def of_xla(rank, name):
     """The value and the gradient."""

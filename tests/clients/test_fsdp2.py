@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+pytestmark = pytest.mark.usefixtures("leaves_ranks")
+
 
 def test_losses_are_those_of_gloo():
     runs.same_losses("fsdp2.py")

@@ -7,6 +7,8 @@ import random_layers as layers
 import random_programs
 import split_models
 
+pytestmark = pytest.mark.usefixtures("leaves_ranks")
+
 
 class Count:
     """How many examples ran, and how much of them the client itself refused."""

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <thread>
 
-#include "tests/dice.h"
+#include "tests/dice/dice.h"
 #include "torch_xla_cc/aged_cache.h"
 #include "torch_xla_cc/distributed/call_mode.h"
 

@@ -2,7 +2,7 @@
 // what was read is compared without a step out of bounds. (Built with sanitizers: .bazelrc.)
 #include <gtest/gtest.h>
 
-#include "tests/dice.h"
+#include "tests/dice/dice.h"
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/groupcall/transfers.h"
 

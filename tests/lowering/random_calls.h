@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "tests/dice.h"
+#include "tests/dice/dice.h"
 #include "tests/lowering/testing.h"
 
 namespace xla_cc {

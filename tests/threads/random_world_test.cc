@@ -9,7 +9,7 @@
 #include <map>
 #include <thread>
 
-#include "tests/dice.h"
+#include "tests/dice/dice.h"
 #include "tests/threads/fakes.h"
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/threads/meeting.h"
