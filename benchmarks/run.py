@@ -150,8 +150,9 @@ NOTES = """
   through torch.distributed costs alone. The aim for the host cost of a call on one device is 0.6 of
   torch_xla's. Rows above it miss it; where "nothing" is above it, no backend can meet it.
 - The aim against gloo on CPU tensors is 1.3. "Not compared" is with TORCH_XLA_CC_CHECK=off.
-- Comparing calls between processes is a message to the store of the group, an answer, and one more when all
-  ranks have come, to all but the last. "full" sends no more than "fingerprint", and compares file and line too.
+- Comparing calls between processes is a message to the store of the group, an answer, and one more
+  when all ranks have come, to all but the last. "full" sends no more than "fingerprint", and
+  compares file and line too.
 - collective_permute, all_to_all, send and recv are decompositions on CPU threads: all_gathers, of
   everything or between pairs of ranks, and cost that ([capabilities.md](capabilities.md)).
 - What compilers make of whole programs for TPU and GPU, beside JAX's: [compiled.md](compiled.md).
