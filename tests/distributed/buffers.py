@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 import torch_xla
 
 from torch_xla_cc.distributed import one_buffer
@@ -105,4 +106,59 @@ def mixed(rank):
         part = torch.zeros(shape, device=device)
         dist.reduce_scatter(part, outputs)
         found.append(([output.cpu() for output in outputs], part.cpu()))
+    return found
+
+
+def alone():
+    """Calls in a group of one rank: what each gives of a tensor, as a tensor beside it."""
+    one = [dist.new_group([rank]) for rank in range(dist.get_world_size())][dist.get_rank()]
+
+    def into(call):
+        def run(x):
+            y = torch.zeros(4, device=x.device)
+            call(y, x)
+            return y
+
+        return run
+
+    here = dist.get_rank()
+
+    def to_itself(y, x):
+        ends = [dist.P2POp(dist.isend, x, here, one), dist.P2POp(dist.irecv, y, here, one)]
+        for work in dist.batch_isend_irecv(ends):
+            work.wait()
+
+    yield from {
+        "batch": into(to_itself),
+        "all_gather": into(lambda y, x: dist.all_gather([y], x, group=one)),
+        "all_gather_into": into(lambda y, x: dist.all_gather_into_tensor(y, x, group=one)),
+        "gather": into(lambda y, x: dist.gather(x, [y], here, group=one)),
+        "scatter": into(lambda y, x: dist.scatter(y, [x], here, group=one)),
+        "reduce_scatter": into(lambda y, x: dist.reduce_scatter(y, [x], group=one)),
+        "reduce_scatter_into": into(lambda y, x: dist.reduce_scatter_tensor(y, x, group=one)),
+        "all_to_all": into(lambda y, x: dist.all_to_all([y], [x], group=one)),
+        "all_to_all_single": into(lambda y, x: dist.all_to_all_single(y, x, group=one)),
+        "all_to_all_sizes": into(lambda y, x: dist.all_to_all_single(y, x, [4], [4], group=one)),
+        "functional all_reduce": lambda x: funcol.all_reduce(x, "sum", one),
+        "functional all_gather": lambda x: funcol.all_gather_tensor(x, 0, one),
+        "functional reduce_scatter": lambda x: funcol.reduce_scatter_tensor(x, "sum", 0, one),
+        "functional all_to_all": lambda x: funcol.all_to_all_single(x, None, None, one),
+        "functional broadcast": lambda x: funcol.broadcast(x, 0, one),
+        "coalesced": lambda x: funcol.all_gather_into_tensor_coalesced([x], one)[0],
+    }.items()
+
+
+def apart(rank):
+    """What each call of one rank gave, once the one and then the other tensor has changed."""
+    _, device = start()
+    found = {}
+    for name, call in alone():
+        for changed in range(2):
+            x = torch.arange(4.0, device=device)
+            torch_xla.sync()
+            both = [x, funcol.wait_tensor(call(x))]
+            torch_xla.sync()
+            both[changed].add_(1)
+            torch_xla.sync()
+            found[name, changed] = [y.tolist() for y in both]
     return found

@@ -100,3 +100,13 @@ def test_what_a_tpu_runs(op):
         counts.append(collections.Counter(i.opcode for i in program.instructions()))
     assert counts[0] == counts[1]
     assert counts[0]["concatenate"] == 0
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_alone(where):
+    """In a group of one rank too, a result has a buffer of its own."""
+    same, more = [0.0, 1.0, 2.0, 3.0], [1.0, 2.0, 3.0, 4.0]
+    for found in RUN[where](2, buffers.apart):
+        assert found
+        for (name, changed), both in found.items():
+            assert both == ([same, more] if changed else [more, same]), name

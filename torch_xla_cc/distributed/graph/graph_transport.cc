@@ -38,13 +38,23 @@ double FactorOf(const T&, ...) {
   return 1.0;
 }
 
+// A tensor of x's elements in a buffer of its own. clone() and copy_() make none: torch_xla then
+// holds two tensors of one buffer, which both lose when the second is changed in place.
+at::Tensor Copied(const at::Tensor& x) {
+  return at::where(at::ones({}, x.options().dtype(at::kBool)), x, x);
+}
+
 // What comes of a node in a group of one rank, which has nobody to meet.
 Tensors Alone(const Collective& node, const Tensors& operands) {
   const double factor = Visit(node, [](const auto& op) { return FactorOf(op, nullptr); });
-  if (factor == 1.0) return operands;
-  Tensors scaled;
-  for (const at::Tensor& x : operands) scaled.push_back(x * FactorFor(factor, x.scalar_type()));
-  return scaled;
+  const bool in_place = std::holds_alternative<xla_cc::AllReduce>(node) ||
+                        std::holds_alternative<CollectiveBroadcast>(node);
+  if (in_place && factor == 1.0) return operands;
+  Tensors results;
+  for (const at::Tensor& x : operands) {
+    results.push_back(factor == 1.0 ? Copied(x) : x * FactorFor(factor, x.scalar_type()));
+  }
+  return results;
 }
 
 // What is traced for a target has its ranks, and groups those of torch.distributed's world.
