@@ -77,11 +77,11 @@ at::Tensor HostView(const at::Tensor& x) {
   if (x.numel() == 0) return at::empty(x.sizes(), at::TensorOptions(x.scalar_type()));
   if (!IsDlpackType(x.scalar_type())) return x.to(at::kCPU).contiguous();
   const py::gil_scoped_acquire locked;
+  const auto lock = LockTensors(x.device());
   const py::object tensor = py::cast(x);
   // All that is pending, and not only what this tensor needs: the rest would be a program of its
   // own later, in which much of this one is computed once more.
   if (CallPython(Python().needs_run, tensor).cast<bool>()) {
-    const auto lock = LockTensors(x.device());
     CallPython(Python().run_live, static_cast<int64_t>(x.device().index()));
   }
   const py::object capsule = CallPython(Python().to_dlpack, tensor);
