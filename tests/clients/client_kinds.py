@@ -9,6 +9,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import torch
+import torch.distributed as dist
 from random_models import Model, Network
 from torch import nn
 
@@ -205,3 +206,11 @@ class Zero(Ddp):
         bucketed = self.recipe.options["bucketed"]
         trained = self.trained()
         return ZeroRedundancyOptimizer(trained, kind, parameters_as_bucket_view=bucketed, **options)
+
+    def resumed(self) -> Client:
+        other = type(self)(self.recipe, self.device, seed=1)
+        other.model.load_state_dict(self.model.state_dict())
+        for rank in range(dist.get_world_size()):  # all load, and one has it after each call
+            self.optimizer.consolidate_state_dict(to=rank)
+        other.optimizer.load_state_dict(self.optimizer.state_dict())
+        return other

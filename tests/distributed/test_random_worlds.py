@@ -5,7 +5,7 @@ works.
 
 What a program is: world_programs.py. A program that fails is printed, and runs again by
 
-    PYTHONPATH=python python tests/distributed/test_random_worlds.py threads|processes WORLD SEED
+    PYTHONPATH=python:tests/harness python tests/distributed/test_random_worlds.py threads|processes WORLD SEED
 
 (`launches` for those of world_launches.py, `killed` for processes of which one is killed).
 """

@@ -27,7 +27,6 @@ from world_oracle import Expected, Play
 from world_programs import LONG_S, OBJECTS, SHORT_S, Action, Program
 
 from torch_xla_cc import RanksDisagree
-from torch_xla_cc._runtime.private import c10d
 from torch_xla_cc.distributed import in_graph
 
 SLACK_S = 5.0
@@ -198,8 +197,6 @@ class _Run:
                 started.append((*member.start(call, action.event), call, member))
             except Exception as error:
                 started.append(error)
-                # PyTorch leaves a batch open that an error has ended, and puts later calls into it.
-                c10d._world.pg_coalesce_state.pop(member.group, None)
         done: list[Any] = list(started)
         for i in reversed(range(len(started))):
             if isinstance(started[i], Exception):

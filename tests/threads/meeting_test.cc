@@ -271,5 +271,31 @@ TEST(Meeting, OfAWorldThatHasStopped) {
   EXPECT_TRUE(Has(Thrown<RanksDisagree>([&] { world->Join(GroupOf(0)); }), "outside of"));
 }
 
+// Of calls that differ all ranks are told, and a group in which one fails for it breaks: who comes
+// late, and hears of it there, has been told, and hears no more of it in its next call.
+TEST(Meeting, WhoHearsOfItInAGroupHasBeenTold) {
+  const auto world = World::Begin(3, kLong);
+  const auto join = [&](int rank) { return world->Join(GroupOf(rank, 3)); };
+  const std::vector<std::shared_ptr<Meeting>> meetings{join(0), join(1), join(2)};
+  OnThreads(2, [&](int rank) {
+    HandOver graph;
+    graph.run = [] { return std::string("ran"); };
+    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}, rank == 0 ? "f32[2]" : "f32[3]"), Line(1)}));
+    const Failure failure = world->Meet(rank, Line(2), "program", graph);
+    EXPECT_TRUE(failure);
+    if (rank == 0) meetings[0]->Fail(GroupOf(0, 3), failure);
+  });
+  // Of the failure, not of the group: that of rank 1 may have come before.
+  EXPECT_NE(Thrown<RanksDisagree>([&] {
+              meetings[2]->Announce(GroupOf(2, 3), CallOf("all_gather", 1, 2));
+            }),
+            "nothing was thrown");
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(3)})) << rank;
+    world->Drop(rank);
+  }
+  world->End();
+}
+
 }  // namespace
 }  // namespace xla_cc

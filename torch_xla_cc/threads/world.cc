@@ -211,9 +211,7 @@ Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
         return missing;
       }
       if (!in_time) {
-        failure_ = Missing(States(), rank, limit, true);
-        for (Rank& r : ranks_) r.told = false;
-        changed.notify_all();
+        SetFailure(Missing(States(), rank, limit, true));
       }
       self.waiting = false;
       return TakeFailureLocked(rank);
@@ -296,24 +294,36 @@ Failure World::TakeFailure(int64_t rank) {
 Failure World::TakeFailureLocked(int64_t rank) {
   auto& to_tell = ranks_[rank].to_tell;
   if (!to_tell.empty() && !final_) {
-    Failure failure = std::move(to_tell.front().second);
+    const auto [where, failure] = to_tell.front();
     to_tell.erase(to_tell.begin());
     Lose(rank);
+    if (broken_by_it_.count(where) > 0) Know(rank);
     return failure;
   }
   if (!failure_ || (ranks_[rank].told && !final_)) return {};
   Failure failure = failure_;
-  ranks_[rank].told = true;
   Lose(rank);
+  Know(rank);
+  return failure;
+}
+
+void World::SetFailure(Failure failure) {
+  failure_ = std::move(failure);
+  broken_by_it_.clear();
+  for (Rank& r : ranks_) r.told = false;
+  monitor_.changed.notify_all();
+}
+
+void World::Know(int64_t rank) {
+  ranks_[rank].told = true;
   // Once every running rank knows, they may try again, from a clean start.
   const bool all =
       std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.told || r.finished; });
-  if (all && !final_) {
-    failure_ = {};
-    for (Rank& r : ranks_) r.told = false;
-    Evaluate(rank);  // ranks that knew earlier may be waiting again
-  }
-  return failure;
+  if (!all || final_) return;
+  failure_ = {};
+  broken_by_it_.clear();
+  for (Rank& r : ranks_) r.told = false;
+  Evaluate(rank);  // ranks that knew earlier may be waiting again
 }
 
 bool World::Runs(int64_t rank) const {
@@ -329,9 +339,8 @@ RankStates World::States() const {
 void World::Evaluate(int64_t caller) {
   if (failure_) return;
   const Verdict verdict = Judge(States());
-  failure_ = verdict.failure;
-  if (failure_) {
-    monitor_.changed.notify_all();
+  if (verdict.failure) {
+    SetFailure(verdict.failure);
   } else {
     Release(verdict.ranks, caller);
   }

@@ -144,6 +144,8 @@ class World : public std::enable_shared_from_this<World> {
   void Tell(int64_t rank, const std::set<int64_t>& coming, const Failure& failure,
             const Meeting* where);
   bool Forget(int64_t rank, const Meeting* where);
+  void SetFailure(Failure failure);  // which all are to be told
+  void Know(int64_t rank);           // it has been told of failure_
   void Evaluate(int64_t caller);
   void Release(const std::vector<int64_t>& ranks, int64_t caller);
   RankStates States() const;
@@ -155,7 +157,8 @@ class World : public std::enable_shared_from_this<World> {
   bool ended_ = false;
   const std::chrono::milliseconds timeout_;
   Failure failure_;
-  bool final_ = false;  // no rank goes on after failure_
+  std::set<const Meeting*> broken_by_it_;  // those in which ranks failed that it was told to
+  bool final_ = false;                     // no rank goes on after failure_
   GraphRunner runner_;
   std::string stopped_;                                // why no rank goes on, if none does
   std::map<std::pair<Members, int>, Joint> meetings_;  // by which time

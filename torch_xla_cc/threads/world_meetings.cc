@@ -12,6 +12,7 @@ void World::Disagree(int64_t rank, const std::set<int64_t>& coming, const Failur
                      const Meeting* where) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   if (!Runs(rank) || final_) return;
+  if (failure_ && ranks_[rank].told) broken_by_it_.insert(where);
   Tell(rank, coming, failure, where);
   Lose(rank);
 }
@@ -47,7 +48,10 @@ void World::Untell(int64_t rank, const Meeting* where) {
 
 void World::Told(int64_t rank, const Meeting* where) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
-  if (Forget(rank, where)) Lose(rank);
+  if (!Forget(rank, where)) return;
+  Lose(rank);
+  // The first to fail were told of what all are: who hears of it here has been told as well.
+  if (broken_by_it_.count(where) > 0) Know(rank);
 }
 
 std::shared_ptr<Meeting> World::Join(const RankGroup& group) {

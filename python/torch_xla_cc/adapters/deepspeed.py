@@ -36,6 +36,7 @@ def _make(changes: Changes) -> None:
     changes.put(DeepSpeedEngine, "_get_shared_params", _shared_params)
     changes.wrap(DeepSpeedEngine, "zero_reduce_bucket_size", _bucket_of_model)
     changes.wrap(TorchCheckpointEngine, "load", _load_to_host)
+    changes.wrap(stage3.DeepSpeedZeroOptimizer_Stage3, "load_state_dict", _load_apart)
     for module in (utils, loss_scaler, stage_1_and_2, stage3):
         changes.put(module, "has_inf_or_nan", _has_inf_or_nan)
     changes.enter(_modules.patches.held())
@@ -57,6 +58,8 @@ def install() -> None:
       `data_ptr()` is, and on XLA devices that is 0 for all;
     - TorchCheckpointEngine.load: deepspeed says by a function that all tensors go to the host, and
       torch takes no function for those of XLA devices;
+    - DeepSpeedZeroOptimizer_Stage3.load_state_dict: it copies parameters between tensors of one
+      type, which in torch_xla are of one buffer then, and a step of the optimizer ends that one;
     - DeepSpeedEngine.zero_reduce_bucket_size: no larger than the model. The default is 5e8, and
       ZeRO makes a buffer of that size, and writes gradients into parts of it;
     - has_inf_or_nan: it calls `amax()`, and torch_xla 2.9 reduces nothing there.
@@ -115,6 +118,13 @@ def _load_to_host(
 ) -> Any:  # noqa: ANN401
     """TorchCheckpointEngine.load."""
     return theirs(engine, path, "cpu" if callable(map_location) else map_location)
+
+
+def _load_apart(theirs: Callable[..., None], optimizer: Any, *args: Any, **options: Any) -> None:  # noqa: ANN401
+    """DeepSpeedZeroOptimizer_Stage3.load_state_dict."""
+    theirs(optimizer, *args, **options)
+    for flat in optimizer.fp32_partitioned_groups_flat:
+        flat.data.copy_(flat.data * 1)  # what an operator gives has a buffer of its own
 
 
 def _has_inf_or_nan(x: torch.Tensor) -> torch.Tensor:

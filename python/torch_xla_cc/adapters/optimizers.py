@@ -7,7 +7,12 @@ device never does, so its graph would grow with each iteration, and be compiled 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
+from typing import Any
 
+import torch
+import torch.distributed as dist
+from torch.distributed.optim import zero_redundancy_optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torch_xla_cc._runtime.device_tensors import end_step
@@ -16,13 +21,32 @@ from torch_xla_cc._runtime.patches import Changes, Patches
 
 def _make(changes: Changes) -> None:
     changes.after(register_optimizer_step_post_hook(end_step).remove)
+    changes.wrap(zero_redundancy_optimizer, "_broadcast_object", _broadcast_object)
+
+
+def _broadcast_object(
+    theirs: Callable[..., Any],
+    obj: Any,  # noqa: ANN401
+    src_rank: int,
+    group: Any = None,  # noqa: ANN401 (WORLD, or a group)
+    device: torch.device = torch.device("cpu"),  # noqa: B008 (as theirs)
+) -> Any:  # noqa: ANN401
+    """ZeroRedundancyOptimizer's; theirs loads by torch.load, which has no storage on XLA devices."""
+    if device.type != "xla":
+        return theirs(obj, src_rank, group, device)
+    box = [obj]
+    dist.broadcast_object_list(box, src_rank, group, device)
+    return box[0]
 
 
 _patches = Patches("adapters.optimizers", _make)
 
 
 def install() -> None:
-    """Have `step()` of every torch.optim.Optimizer with XLA tensors end with torch_xla.sync()."""
+    """Have `step()` of every torch.optim.Optimizer with XLA tensors end with torch_xla.sync().
+
+    And have ZeroRedundancyOptimizer.consolidate_state_dict work, which is refused by torch.load.
+    """
     _patches.install()
 
 
