@@ -184,6 +184,10 @@ class Play:
                 return outcome
         if group in self.broken:
             broken = self.broken[group]
+            theirs = self.slots.get((group, number), {}).values()
+            own_key = repr(keys(call)[rank.unit]) if not call.is_message() else ""
+            if not self.threads and any(repr(key) != own_key for key, _, _ in theirs):
+                broken.errors |= {MISMATCH}  # what they had said before they gave up
             if not broken.unsure:
                 return Expected(None, broken.errors, broken.named)
             return Expected(self._as_planned(group, action.event, call), ANY)

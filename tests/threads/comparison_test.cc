@@ -117,6 +117,10 @@ TEST(Missing, NamesWhoHasNotCome) {
             "rank 0 waited 20 ms, the time limit of launch, to run its graph at line 900; rank 1 "
             "has not come, its last collective was all_reduce(groups=world) at line 7; rank 2 has "
             "not come, its last collective was none");
+  ranks.states[1].waiting = true;
+  EXPECT_NE(
+      Missing(all, 0, std::chrono::milliseconds(20), true).Text().find("rank 1 waits for others"),
+      std::string::npos);
 }
 
 // Programs that are right by construction: each rank's calls are those of one list for all, in its

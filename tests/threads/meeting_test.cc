@@ -286,15 +286,37 @@ TEST(Meeting, WhoHearsOfItInAGroupHasBeenTold) {
     if (rank == 0) meetings[0]->Fail(GroupOf(0, 3), failure);
   });
   // Of the failure, not of the group: that of rank 1 may have come before.
-  EXPECT_NE(Thrown<RanksDisagree>([&] {
-              meetings[2]->Announce(GroupOf(2, 3), CallOf("all_gather", 1, 2));
-            }),
+  EXPECT_NE(Thrown<RanksDisagree>(
+                [&] { meetings[2]->Announce(GroupOf(2, 3), CallOf("all_gather", 1, 2)); }),
             "nothing was thrown");
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(3)})) << rank;
     world->Drop(rank);
   }
   world->End();
+}
+
+// A rank that has begun torch.distributed anew is not told what went wrong in what it has left,
+// whether that was found before or after.
+TEST(Meeting, WhoBeginsAnewIsNotToldOfWhatItHasLeft) {
+  for (const bool early : {true, false}) {
+    const auto world = World::Begin(3, kLong);
+    const auto join = [&](int rank) { return world->Join(GroupOf(rank, 3)); };
+    for (int rank = 0; rank < 3; ++rank) join(rank);
+    if (early) join(2);
+    OnThreads(2, [&](int rank) {
+      HandOver graph;
+      graph.run = [] { return std::string("ran"); };
+      const auto issued = AllReduceOf({{0, 1}, {2}}, rank == 0 ? "f32[2]" : "f32[3]");
+      EXPECT_FALSE(world->Issue(rank, {issued, Line(1)}));
+      EXPECT_TRUE(world->Meet(rank, Line(2), "program", graph));
+    });
+    if (!early) join(2);
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(3)})) << rank << early;
+    }
+    world->End();
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 
@@ -16,6 +17,12 @@ std::string RankName(int64_t rank) { return "rank " + std::to_string(rank); }
 
 std::vector<int64_t> GroupOf(const IssuedCall& issued, int64_t rank, size_t world_size) {
   return GroupsOf(issued.lowered->collective).Of(rank, static_cast<int64_t>(world_size));
+}
+
+std::vector<int64_t> RanksOf(const RankStates& ranks) {
+  std::vector<int64_t> all(ranks.size());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 // The usual step: nothing to look at one by one.
@@ -109,7 +116,7 @@ Failure Compare(const RankStates& ranks, int64_t a, int64_t b, const std::vector
 
 // What differs now between ranks that wait for each other, or for one that has ended, differs for
 // good.
-Failure FindMismatch(const RankStates& ranks, const Waiting& waiting) {
+Verdict FindMismatch(const RankStates& ranks, const Waiting& waiting) {
   for (const auto& [rank, groups] : waiting) {
     for (const auto& [group, issued] : groups) {
       for (int64_t peer : group) {
@@ -124,7 +131,7 @@ Failure FindMismatch(const RankStates& ranks, const Waiting& waiting) {
                            "] has ended without calling it",
                        {}}}};
         }
-        if (failure) return failure;
+        if (failure) return {{}, failure, {rank, peer}};
       }
     }
   }
@@ -219,18 +226,12 @@ bool HaveOneInCommon(const RankStates& ranks, int64_t a, int64_t b) {
 }
 
 Verdict Judge(const RankStates& ranks) {
-  Verdict verdict;
-  if (NothingDiffers(ranks)) {
-    for (size_t rank = 0; rank < ranks.size(); ++rank) {
-      verdict.ranks.push_back(static_cast<int64_t>(rank));
-    }
-    return verdict;
-  }
+  if (NothingDiffers(ranks)) return {RanksOf(ranks), {}, {}};
   Waiting ready = WaitingByGroup(ranks);
-  verdict.failure = FindMismatch(ranks, ready);
+  Verdict verdict = FindMismatch(ranks, ready);
   if (!verdict.failure) {
     KeepThoseWhosePeersCome(ready);
-    verdict.failure = ready.empty() ? NobodyGoesOn(ranks) : Deadlock(ranks, ready);
+    verdict = {{}, ready.empty() ? NobodyGoesOn(ranks) : Deadlock(ranks, ready), RanksOf(ranks)};
   }
   if (verdict.failure) {
     verdict.failure.kind = Failure::Kind::kMismatch;
@@ -249,9 +250,10 @@ Failure Missing(const RankStates& ranks, int64_t rank, std::chrono::milliseconds
       Failure::Kind::kTimeout};
   for (size_t peer = 0; peer < ranks.size(); ++peer) {
     const auto other = static_cast<int64_t>(peer);
-    if (ranks[peer]->waiting || ranks[peer]->finished || !IsPeer(ranks, rank, other)) continue;
+    if (other == rank || ranks[peer]->finished || !IsPeer(ranks, rank, other)) continue;
     const IssuedCall& last = ranks[peer]->last;
-    failure.phrases.push_back({"; " + RankName(peer) + " has not come, its last collective was " +
+    const char* does = ranks[peer]->waiting ? " waits for others" : " has not come";
+    failure.phrases.push_back({"; " + RankName(other) + does + ", its last collective was " +
                                    (last.lowered ? last.lowered->name + " at " : "none"),
                                last.site});
   }

@@ -30,6 +30,7 @@ using RankStates = std::vector<const RankState*>;  // by rank
 struct Verdict {
   std::vector<int64_t> ranks;  // that go on, together
   Failure failure;             // or why some never can
+  std::vector<int64_t> whose;  // failure it is
 };
 
 // A rank goes on if it waits, and all its peers do, with as many calls, and no two differ.

@@ -211,7 +211,7 @@ Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
         return missing;
       }
       if (!in_time) {
-        SetFailure(Missing(States(), rank, limit, true));
+        SetFailure(Missing(States(), rank, limit, true), {rank});
       }
       self.waiting = false;
       return TakeFailureLocked(rank);
@@ -307,10 +307,12 @@ Failure World::TakeFailureLocked(int64_t rank) {
   return failure;
 }
 
-void World::SetFailure(Failure failure) {
+void World::SetFailure(Failure failure, const std::vector<int64_t>& whose) {
   failure_ = std::move(failure);
   broken_by_it_.clear();
-  for (Rank& r : ranks_) r.told = false;
+  int began = 0;
+  for (int64_t rank : whose) began = std::max(began, ranks_[rank].began);
+  for (Rank& r : ranks_) r.told = r.began > began;
   monitor_.changed.notify_all();
 }
 
@@ -340,7 +342,7 @@ void World::Evaluate(int64_t caller) {
   if (failure_) return;
   const Verdict verdict = Judge(States());
   if (verdict.failure) {
-    SetFailure(verdict.failure);
+    SetFailure(verdict.failure, verdict.whose);
   } else {
     Release(verdict.ranks, caller);
   }

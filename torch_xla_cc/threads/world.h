@@ -121,6 +121,7 @@ class World : public std::enable_shared_from_this<World> {
     bool idle = true;
     uint64_t released = 0;
     int64_t losses = 0;
+    int began = 0;  // how often it has begun torch.distributed anew
     std::chrono::milliseconds limit = kNoLimit;
     Graph graph;                        // while waiting
     std::shared_ptr<GraphBatch> batch;  // the last one
@@ -144,8 +145,11 @@ class World : public std::enable_shared_from_this<World> {
   void Tell(int64_t rank, const std::set<int64_t>& coming, const Failure& failure,
             const Meeting* where);
   bool Forget(int64_t rank, const Meeting* where);
-  void SetFailure(Failure failure);  // which all are to be told
-  void Know(int64_t rank);           // it has been told of failure_
+  // Which all are to be told, but those that are in a later torch.distributed than these, whose
+  // it is.
+  void SetFailure(Failure failure, const std::vector<int64_t>& whose);
+  void Know(int64_t rank);  // it has been told of failure_
+  void BeginAnew(int64_t rank, int time);
   void Evaluate(int64_t caller);
   void Release(const std::vector<int64_t>& ranks, int64_t caller);
   RankStates States() const;

@@ -54,6 +54,15 @@ void World::Told(int64_t rank, const Meeting* where) {
   if (broken_by_it_.count(where) > 0) Know(rank);
 }
 
+// What went wrong before, in groups that it has left, is not for calls of its new ones.
+void World::BeginAnew(int64_t rank, int time) {
+  Rank& self = ranks_[rank];
+  if (time <= self.began) return;
+  self.began = time;
+  self.to_tell.clear();
+  if (failure_ && !self.told && !final_) Know(rank);
+}
+
 std::shared_ptr<Meeting> World::Join(const RankGroup& group) {
   std::unique_lock lock(monitor_.mutex);
   if (ended_) {
@@ -62,6 +71,7 @@ std::shared_ptr<Meeting> World::Join(const RankGroup& group) {
   }
   const Members members{group.name, group.members};
   const int time = joined_[{members, group.own()}]++;
+  if (group.IsWorld() && Runs(group.own())) BeginAnew(group.own(), time);
   Joint& joint = meetings_[{members, time}];
   if (joint.joined == 0) {
     joint.kept = std::make_shared<Meeting>(shared_from_this());
