@@ -76,6 +76,7 @@ class _Rank:
         self.unit = 0  # of that
         self.posted = False
         self.came = False
+        self.objects: dict[tuple[int, int], list[int]] = {}  # by group and peer: their events
         self.found: list[list[Expected]] = []
 
     def done(self) -> bool:
@@ -231,8 +232,12 @@ class Play:
         own = members.index(rank.rank)
         to, source = (own + call.peer) % len(members), (own - call.peer) % len(members)
         sends, receives = (group, own, to, call.tag), (group, source, own, call.tag)
-        if call.op == "objects sent":
-            sends, receives = (*sends[:3], -action.event), (*receives[:3], -action.event)
+        if call.op == "objects sent":  # without a tag: the n-th that is sent is the n-th received
+            events = rank.objects.setdefault((group, call.peer), [])
+            if action.event not in events:
+                events.append(action.event)
+            nth = -1 - events.index(action.event)
+            sends, receives = (*sends[:3], nth), (*receives[:3], nth)
         if not rank.posted:
             self.sent[sends], self.asked[receives] = call, call
             self.events_of_sends[sends] = action.event
