@@ -207,3 +207,15 @@ def dropped(rank):
         dist.recv(x, 0, tag=6, group=group)
     dist.all_reduce(x, group=group)
     return x.tolist()
+
+
+def receives_from_one_that_fails(rank):
+    """Rank 1 fails in a call of the group before it sends what rank 0 waits for, for a minute."""
+    if not dist.is_initialized():
+        dist.init_process_group("cpu:gloo,xla:xla_cc")
+    group = dist.new_group([0, 1], timeout=timedelta(seconds=60))
+    if rank == 0:
+        return outcome(lambda: dist.recv(ones(3), 1, group=group))
+    options = dist.AllreduceOptions()
+    options.timeout = timedelta(seconds=1)
+    return outcome(lambda: group.allreduce([ones(3)], options).wait())

@@ -69,6 +69,13 @@ def test_a_rank_does_not_come(where):
 
 
 @pytest.mark.parametrize("where", RUN)
+def test_a_receive_hears_that_the_sender_has_failed(where):
+    for kind, message, took in RUN[where](2, faults.receives_from_one_that_fails):
+        assert kind == "CollectiveTimeoutError" and "waited" in message, (kind, message)
+        assert took < 1 + SLACK_S
+
+
+@pytest.mark.parametrize("where", RUN)
 def test_wrong_tag(where):
     sender, receiver = RUN[where](2, faults.wrong_tag, 1.0)
     kind, message, took = receiver

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kHeaderBytes = 512;
 constexpr int kDataTag = kLargestTag + 1;
+constexpr Timeout kLook{500};
 
 // The number of bytes, the tag of the data, the dtype and shape, and the line, as text.
 std::string HeaderText(const at::Tensor& x, int64_t bytes, int data_tag, const std::string& site) {
@@ -206,9 +207,22 @@ bool HostReceive::isCompleted() {
   return taking_.failed() || wait(kNoTimeout);
 }
 
+// The sender may have failed before it came to its send. So it is asked now and then whether the
+// group is broken: gloo would wait out its limit.
+bool HostReceive::HasCome(Timeout limit) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  for (Timeout left = limit; !taking_.Wait(std::min(left, kLook));) {
+    left = std::chrono::ceil<Timeout>(end - std::chrono::steady_clock::now());
+    if (left <= Timeout::zero()) return false;
+    InGloo(ends_, [&] { ends_.check->ThrowIfBroken(); });
+  }
+  return true;
+}
+
 bool HostReceive::wait(std::chrono::milliseconds timeout) {
   if (done_) return true;
-  if (!Unlocked([&] { return taking_.Wait(timeout); })) ThrowLate(ends_, timeout);
+  const Timeout limit = timeout == kNoTimeout ? kLongest : Bounded(timeout);
+  if (!Unlocked([&] { return HasCome(limit); })) ThrowLate(ends_, timeout);
   const auto lock = LockTensors(x_.device());
   if (done_) return true;  // another thread was first
   WriteFromHost(x_, value_);

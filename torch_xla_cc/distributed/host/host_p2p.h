@@ -91,6 +91,7 @@ class HostReceive final : public c10d::Work {
   Future getFuture() override { return FutureOf(*this); }
 
  private:
+  bool HasCome(Timeout limit);
   // Waits for the message, and has gloo put it in the host's memory.
   void Take();
 
