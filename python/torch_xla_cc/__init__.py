@@ -13,7 +13,6 @@ from __future__ import annotations
 import atexit as _atexit
 import functools as _functools
 import importlib as _importlib
-import os as _os
 from pathlib import Path as _Path
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
@@ -50,6 +49,7 @@ from torch_xla_cc._ops.targets import lowering_for
 from torch_xla_cc._runtime import coalescing as _coalescing
 from torch_xla_cc._runtime import device as _device
 from torch_xla_cc._runtime import device_tensors as _device_tensors
+from torch_xla_cc._runtime import environment as _environment
 from torch_xla_cc._runtime import unpinned as _unpinned
 from torch_xla_cc._runtime.private import XLAC as _XLAC
 from torch_xla_cc._runtime.versions import UnsupportedVersion
@@ -109,7 +109,7 @@ def set_debug(on: bool) -> None:
     _C.set_debug(on)
 
 
-set_debug(_os.environ.get("TORCH_XLA_CC_DEBUG", "0") == "1")
+set_debug(_environment.switch("TORCH_XLA_CC_DEBUG"))
 
 _INSPECTION = ("assert_lowers_to", "assert_no_copy", "assert_overlaps", "compare_ranks", "inspect")
 

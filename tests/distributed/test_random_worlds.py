@@ -7,7 +7,8 @@ What a program is: world_programs.py. A program that fails is printed, and runs 
 
     PYTHONPATH=python:tests/harness python tests/distributed/test_random_worlds.py WHERE WORLD SEED
 
-where WHERE is `threads` or `processes` (`launches` for those of world_launches.py, `killed` for processes of which one is killed).
+where WHERE is `threads` or `processes`; `launches` for those of world_launches.py, `killed` for
+processes of which one is killed.
 """
 
 from __future__ import annotations

@@ -68,6 +68,18 @@ TEST(Said, WhatIsNoneOfOursIsRefused) {
   }
 }
 
+TEST(Said, WhatHasBeenCutIsRefused) {
+  const std::string all = EncodeAll({SaidAs("barrier()"), SaidAs("send()")});
+  const size_t first = EncodeAll({SaidAs("barrier()")}).size();
+  for (size_t length = 1; length < all.size(); ++length) {
+    if (length == first) continue;
+    EXPECT_THROW(DecodeAll(all.substr(0, length)), RanksDisagree) << length;
+  }
+  for (const char* text : {"-1\n", "1,1\nx", "\n", "99999999999999999999\nx"}) {
+    EXPECT_THROW(DecodeAll(text), RanksDisagree) << text;
+  }
+}
+
 TEST(Said, AFileWithTwoLinesInItsName) {
   Said said = SaidAs("barrier()", "a\n7.py:1");
   said.ends = {End(true, 1, 0, {2})};

@@ -557,3 +557,16 @@ def test_torch_xla_is_as_it_was():
         replaced, kernels_differ = during.split()
         assert int(replaced) > 3 and kernels_differ == "True"
         assert after == "[] True"
+
+
+@pytest.mark.parametrize(("text", "on"), [(None, False), ("0", False), ("", False), ("1", True)])
+def test_a_switch_in_the_environment(text, on, monkeypatch):
+    if text is not None:
+        monkeypatch.setenv("TORCH_XLA_CC_DEBUG", text)
+    assert environment.switch("TORCH_XLA_CC_DEBUG") == on
+
+
+def test_a_switch_in_the_environment_that_is_none(monkeypatch):
+    monkeypatch.setenv("TORCH_XLA_CC_DEBUG", "true")
+    with pytest.raises(ValueError, match="TORCH_XLA_CC_DEBUG = 'true', but it must be 0 or 1"):
+        environment.switch("TORCH_XLA_CC_DEBUG")

@@ -107,10 +107,15 @@ std::string EncodeAll(const std::vector<Said>& calls) {
 std::vector<Said> DecodeAll(const std::string& text) {
   std::vector<Said> calls;
   for (size_t at = 0; at < text.size();) {
-    const size_t begin = text.find('\n', at) + 1;
-    const size_t size = std::stoull(text.substr(at, begin - at));
-    calls.push_back(Decode(text.substr(begin, size)));
-    at = begin + size;
+    const size_t end = text.find('\n', at);
+    const std::string length = text.substr(at, end == std::string::npos ? end : end - at);
+    const std::vector<int64_t> size = Numbers(length, 1);
+    const size_t left = end == std::string::npos ? 0 : text.size() - end - 1;
+    if (size.size() > 1 || size[0] < 0 || static_cast<uint64_t>(size[0]) > left) {
+      ThrowUnreadable(length);
+    }
+    calls.push_back(Decode(text.substr(end + 1, size[0])));
+    at = end + 1 + size[0];
   }
   return calls;
 }

@@ -25,6 +25,14 @@ def number(name: str, otherwise: int, *, who: str = "") -> int:
     return int(text)
 
 
+def switch(name: str) -> bool:
+    """Whether a variable is 1; not set, it is 0."""
+    text = os.environ.get(name, "0")
+    if text not in ("0", "1", ""):
+        raise ValueError(f"{name} = {show(text)}, but it must be 0 or 1. Set it to one of them")
+    return text == "1"
+
+
 def require_kind(who: str) -> None:
     """Raise if PJRT_DEVICE has a name in other letters than torch_xla's, which finds none then."""
     kind = os.environ.get("PJRT_DEVICE", "")
