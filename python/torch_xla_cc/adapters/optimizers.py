@@ -31,7 +31,7 @@ def _broadcast_object(
     group: Any = None,  # noqa: ANN401 (WORLD, or a group)
     device: torch.device = torch.device("cpu"),  # noqa: B008 (as theirs)
 ) -> Any:  # noqa: ANN401
-    """ZeroRedundancyOptimizer's; theirs loads by torch.load, which has no storage on XLA devices."""
+    """ZeroRedundancyOptimizer's; theirs loads by torch.load, which knows no XLA device."""
     if device.type != "xla":
         return theirs(obj, src_rank, group, device)
     box = [obj]
