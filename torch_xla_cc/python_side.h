@@ -22,12 +22,12 @@ namespace xla_cc {
   FUNCTION(fallback_warning)        /* torch_xla_cc, a class */   \
   FUNCTION(is_manual)               /* _ops.partitions */         \
   FUNCTION(place_of_view)           /* _ops.views */              \
+  FUNCTION(repeats)                 /* _ops.views */              \
   FUNCTION(run_pending)             /* _threads.read_hooks */     \
   FUNCTION(run_graph)               /* _threads.read_hooks */     \
   FUNCTION(drop_pending)            /* _threads.read_hooks */     \
   FUNCTION(bridge_state)            /* _threads.compile_bridge */ \
-  FUNCTION(refuse_capture)          /* _threads.compile_bridge */ \
-  FUNCTION(forget_coalesced)        /* _runtime.coalescing */
+  FUNCTION(refuse_capture)          /* _threads.compile_bridge */
 
 struct PythonSide {
 #define FUNCTION(name) py::object name;

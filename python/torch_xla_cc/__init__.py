@@ -46,7 +46,6 @@ from torch_xla_cc._ops.channels import Channel
 from torch_xla_cc._ops.fallback_policy import FallbackWarning, fallback
 from torch_xla_cc._ops.recording import Call, record
 from torch_xla_cc._ops.targets import lowering_for
-from torch_xla_cc._runtime import coalescing as _coalescing
 from torch_xla_cc._runtime import device as _device
 from torch_xla_cc._runtime import device_tensors as _device_tensors
 from torch_xla_cc._runtime import environment as _environment
@@ -85,12 +84,12 @@ _C.set_python_side(
         "fallback_warning": FallbackWarning,
         "is_manual": _partitions.is_manual,
         "place_of_view": _views.place,
+        "repeats": _views.repeats,
         "run_pending": _read_hooks.run_pending,
         "run_graph": _read_hooks.run_graph_of_this,
         "drop_pending": _read_hooks.lose,
         "bridge_state": _compile_bridge.state,
         "refuse_capture": _compile_bridge.refuse,
-        "forget_coalesced": _coalescing.forget,
     }
 )
 _worlds.on_load(_functools.partial(_importlib.import_module, "torch_xla_cc.distributed"))

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 import torch_xla
 import worlds
+from torch.distributed.distributed_c10d import _coalescing_manager
 
 from torch_xla_cc._runtime import device_tensors
 from torch_xla_cc._runtime.private import XLAC
@@ -165,23 +166,41 @@ def test_waited_for_by_several():
     assert processes.run(2, waited_for_by_several) == [True] * 2
 
 
+class OwnError(Exception):
+    pass
+
+
 def after_an_error_in_a_batch(rank):
     dist.init_process_group("xla_cc")
     x = made(2, value=rank + 1)
 
-    def exchange(tag):
-        y = torch.zeros_like(x)
-        ends = [dist.P2POp(dist.isend, x, 1 - rank, tag=tag)]
-        ends.append(dist.P2POp(dist.irecv, y, 1 - rank, tag=tag))
+    def exchange(tag, device=None):
+        y = torch.zeros_like(x, device=device)
+        ends = [dist.P2POp(dist.irecv, y, 1 - rank, tag=tag)]
+        ends.append(dist.P2POp(dist.isend, x, 1 - rank, tag=tag))
         for work in dist.batch_isend_irecv(ends):
             work.wait()
         return y.tolist()
 
-    with pytest.raises(ValueError, match="tag"):
-        exchange(-5)
-    total = made(2, value=rank + 1)
-    dist.all_reduce(total)
-    found = total.tolist(), exchange(3)
+    def leaves(by):
+        with _coalescing_manager(async_ops=by):
+            dist.all_reduce(x.clone())
+            raise OwnError
+
+    found = []
+    wrong = [
+        (ValueError, lambda: exchange(-5)),
+        (TypeError, lambda: exchange(2**31)),
+        (RuntimeError, lambda: exchange(3, "cpu")),
+        (OwnError, lambda: leaves(False)),
+        (OwnError, lambda: leaves(True)),
+    ]
+    for error, call in wrong:
+        with pytest.raises(error):
+            call()
+        total = made(2, value=rank + 1)
+        dist.all_reduce(total)
+        found.append((total.tolist(), exchange(3)))
     dist.destroy_process_group()
     return found
 
@@ -189,7 +208,7 @@ def after_an_error_in_a_batch(rank):
 @pytest.mark.parametrize("where", RUN)
 def test_after_an_error_in_a_batch(where):
     for rank, found in enumerate(RUN[where](2, after_an_error_in_a_batch)):
-        assert found == ([3.0, 3.0], [2.0 - rank] * 2)
+        assert found == [([3.0, 3.0], [2.0 - rank] * 2)] * 5
 
 
 def after_the_deadline(rank):

@@ -277,9 +277,16 @@ def outputs_of_other_shapes(rank):
     xm.reduce_scatter("sum", x, 1.0, 0, 2, output=saved)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
-    expanded = torch.zeros(1, device=device).expand(4)
+    large = torch.zeros(8, device=device)
+    views = (torch.zeros(1, device=device), large[:1])
+    for view in [one.expand(4) for one in views]:
+        with pytest.raises(ValueError, match="output 0 is an expanded view"):
+            xm.all_gather(torch.ones(2, device=device), output=view)
+    every_other = large[::2]
+    xm.all_gather(torch.ones(2, device=device), output=every_other)
+    assert large.tolist() == [1.0, 0.0] * 4
     with pytest.raises(ValueError, match="output 0 is an expanded view"):
-        xm.all_gather(torch.ones(2, device=device), output=expanded)
+        xm.all_reduce("sum", [large[:1].expand(4)])
     return shapes, [output.tolist() for output in (*made, one, *gathered, *buckets)]
 
 

@@ -39,6 +39,13 @@ class ModeScope {
 
 void BindDistributed(py::module_& m) {
   m.def("register_kernels", &RegisterKernels);
+  // Whether it is ours.
+  m.def("stop_coalescing", [](const c10::intrusive_ptr<c10d::Backend>& backend) {
+    auto* ours = dynamic_cast<XlaBackend*>(backend.get());
+    if (ours != nullptr) ours->StopCoalescing();
+    return ours != nullptr;
+  });
+  m.def("bounded_ms", [](int64_t timeout_ms) { return Bounded(Timeout(timeout_ms)).count(); });
   // With a group of gloo, of the same ranks, where ranks are processes, and the check between them.
   m.def(
       "process_backend",

@@ -67,6 +67,20 @@ at::Tensor BufferOf(const char* op, const char* argument, const Tensors& list) {
   return first->buffer.reshape({-1}).narrow(0, first->offset, end - first->offset);
 }
 
+void RequireOwnElements(const char* op, const char* argument, const Tensors& outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].is_view() || outputs[i].numel() < 2) continue;
+    const py::gil_scoped_acquire locked;
+    if (!CallPython(Python().repeats, outputs[i]).cast<bool>()) continue;
+    throw BadValue(Refuse({"D9", op, Text(argument, i),
+                           ShapeText(outputs[i]) + ", of which several elements are one of the "
+                                                   "tensor that it is a view of",
+                           "a tensor with a place for each element",
+                           "Pass a tensor of its own, and copy from it"})
+                       .message());
+  }
+}
+
 void RequireApart(const char* op, const at::Tensor& input, const Tensors& outputs, int rank) {
   if (input.numel() == 0 || !input.is_view()) return;
   const std::optional<Place> in = PlaceOf(input);

@@ -12,4 +12,7 @@ at::Tensor BufferOf(const char* op, const char* argument, const Tensors& list);
 // (D8) the input is apart from the outputs, or is the one of this rank.
 void RequireApart(const char* op, const at::Tensor& input, const Tensors& outputs, int rank);
 
+// (D9) each element of an output is one of its buffer.
+void RequireOwnElements(const char* op, const char* argument, const Tensors& outputs);
+
 }  // namespace xla_cc

@@ -42,12 +42,6 @@ Reduction ReductionOf(const c10d::ReduceOp& op) {
 
 at::Scalar FactorFor(double factor, at::ScalarType type) {
   if (!at::isIntegralType(type, /*includeBool=*/true)) return factor;
-  const bool fits = type == at::kBool ? factor == 1.0 : std::abs(factor) < 2147483648.0;
-  if (!fits || factor != std::floor(factor)) {
-    throw BadValue("op = PREMUL_SUM " + hlo::ToString(factor) + " of " + c10::toString(type) +
-                   ", but of whole numbers the factor must be one below 2^31, and of bool 1. "
-                   "Multiply before, in floating point");
-  }
   return static_cast<int64_t>(factor);
 }
 

@@ -10,7 +10,7 @@ namespace xla_cc {
 
 // Throws BadValue for what has no like here.
 Reduction ReductionOf(const c10d::ReduceOp& op);
-// What numbers of a type are multiplied by: of whole ones a whole number, and else BadValue.
+// What numbers of a type are multiplied by: of whole ones a whole number, which (R4) has asked for.
 at::Scalar FactorFor(double factor, at::ScalarType type);
 // "SUM", as in torch.distributed.ReduceOp.
 std::string NameOf(const c10d::ReduceOp& op);

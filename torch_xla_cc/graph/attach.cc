@@ -18,6 +18,7 @@ namespace xla_cc {
 namespace {
 
 IssueHook issue_hook = nullptr;
+thread_local uint64_t attaching_for = 0;
 
 // The computation object of torch_xla for a plan, made once.
 void EnsureComputation(const Plan& plan) {
@@ -80,6 +81,9 @@ void RequireManual(const std::string& op, const std::vector<py::handle>& tensors
 
 void SetIssueHook(IssueHook hook) { issue_hook = hook; }
 
+AttachingFor::AttachingFor(uint64_t group) : before_(std::exchange(attaching_for, group)) {}
+AttachingFor::~AttachingFor() { attaching_for = before_; }
+
 std::vector<py::object> Attach(const Collective& collective,
                                const std::vector<py::handle>& tensors) {
   const std::string op = Name(OpFor(collective));
@@ -107,13 +111,17 @@ std::vector<py::object> Attach(const Collective& collective,
   std::shared_ptr<void> turn;  // until the call is in the graph
   if (threads || Recording()) {
     const Site site = CurrentSite();
-    if (threads) turn = issue_hook(rank, plan, site);
+    if (threads) turn = issue_hook(rank, plan, site, attaching_for);
     Note({rank, plan, operands, site});
   }
-  // Nothing to move (a send whose recv does the work): the results are the operands.
+  // Nothing to move. Of a send, whose recv does the work, the results are the operands.
   if (plan->lowered.unchanged) {
     std::vector<py::object> same;
-    for (py::handle tensor : tensors) same.push_back(py::reinterpret_borrow<py::object>(tensor));
+    for (py::handle tensor : tensors) {
+      same.push_back(std::holds_alternative<Send>(collective)
+                         ? py::reinterpret_borrow<py::object>(tensor)
+                         : py::cast(Copied(THPVariable_Unpack(tensor.ptr()))));
+    }
     return same;
   }
   std::vector<py::object> live;
@@ -129,6 +137,10 @@ std::vector<py::object> Attach(const Collective& collective,
     results[i] = py::cast(at::empty(plan->lowered.results[i].dims, operand.options()));
   }
   return results;
+}
+
+at::Tensor Copied(const at::Tensor& x) {
+  return at::where(at::ones({}, x.options().dtype(at::kBool)), x, x);
 }
 
 std::vector<at::Tensor> AttachTensors(const Collective& collective,

@@ -209,8 +209,8 @@ void Open(py::function before_read) {
 
 void BindThreads(py::module_& m) {
   using namespace py::literals;
-  SetIssueHook([](int64_t rank, const PlanPtr& plan, const Site& site) {
-    return IssueOrThrow(rank, {plan->shared, site});
+  SetIssueHook([](int64_t rank, const PlanPtr& plan, const Site& site, uint64_t group) {
+    return IssueOrThrow(rank, {plan->shared, site, group});
   });
   py::class_<World, std::shared_ptr<World>>(m, "World")
       .def(py::init(&BeginWorld), "size"_a, "timeout_s"_a)

@@ -27,7 +27,9 @@ std::vector<int64_t> RanksOf(const RankStates& ranks) {
 
 // The usual step: nothing to look at one by one.
 bool NothingDiffers(const RankStates& ranks) {
-  const auto same = [](const IssuedCall& a, const IssuedCall& b) { return a.lowered == b.lowered; };
+  const auto same = [](const IssuedCall& a, const IssuedCall& b) {
+    return a.lowered == b.lowered && a.group == b.group;
+  };
   const auto& first = ranks[0]->pending;
   return std::all_of(ranks.begin(), ranks.end(), [&](const RankState* rank) {
     const auto& own = rank->pending;
@@ -78,6 +80,19 @@ Failure Compare(const RankStates& ranks, int64_t a, int64_t b, const std::vector
   const auto& list_b = found == of_b.end() ? kNone : found->second;
   const std::string where = " in group [" + hlo::ToString(group) + "]";
   for (size_t i = 0; i < std::min(list_a.size(), list_b.size()); ++i) {
+    if (list_a[i]->group != list_b[i]->group) {
+      const auto said = [](int64_t rank, const IssuedCall& call) {
+        return RankName(rank) + " " + call.lowered->identity +
+               (call.group == 0 ? " of no group of torch.distributed" : "") + " at ";
+      };
+      return {{{"the ranks call" + where +
+                    " in different groups of torch.distributed: " + said(a, *list_a[i]),
+                list_a[i]->site},
+               {", " + said(b, *list_b[i]), list_b[i]->site},
+               {". Groups of the same ranks are not one, nor are a group and the one that is made "
+                "after its end: every rank must call them in one order",
+                {}}}};
+    }
     if (list_a[i]->lowered == list_b[i]->lowered) continue;
     const Lowered& call_a = *list_a[i]->lowered;
     const Lowered& call_b = *list_b[i]->lowered;

@@ -15,6 +15,7 @@ namespace xla_cc {
 struct IssuedCall {
   std::shared_ptr<const Lowered> lowered;
   Site site;
+  uint64_t group = 0;  // of torch.distributed, if it is of one (graph/attach.h)
 };
 
 // A rank, as far as others depend on it.

@@ -1,5 +1,6 @@
 #include "torch_xla_cc/threads/meeting.h"
 
+#include <atomic>
 #include <set>
 
 #include "torch_xla_cc/errors.h"
@@ -13,10 +14,49 @@ std::string Words(const CallPtr& call) { return call->what + " at " + Text(call-
 
 }  // namespace
 
+uint64_t Meeting::Next() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
 void Meeting::Stop(const std::string& why) {
   const std::lock_guard lock(mutex_);
   stopped_ = why;
   changed_.notify_all();
+}
+
+void Meeting::Gone(int64_t rank) {
+  const std::lock_guard lock(mutex_);
+  gone_.insert(rank);
+  changed_.notify_all();
+}
+
+int Meeting::Missed(const RankGroup& group, const Numbered& numbered) const {
+  for (int rank = 0; rank < group.size(); ++rank) {
+    if (numbered.calls.count(rank) == 0 && IsGone(group, rank)) return rank;
+  }
+  return -1;
+}
+
+int Meeting::Missed(const RankGroup& group, int from) const {
+  if (from != kAnySource) return IsGone(group, from) ? from : -1;
+  int gone = -1;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    if (rank == group.rank) continue;
+    if (!IsGone(group, rank)) return -1;
+    gone = rank;
+  }
+  return gone;
+}
+
+void Meeting::BreakFor(const RankGroup& group, Lock& lock, const CallPtr& call, int gone) {
+  Break(
+      group, lock,
+      [&] {
+        return "group " + group.name + ": " + RankName(group, group.rank) + " waits with " +
+               Words(call) + ", and " + RankName(group, gone) + " has ended without its part";
+      },
+      Failure::Kind::kMismatch);
 }
 
 void Meeting::ThrowIfBroken(const RankGroup& group, Lock& lock) {
@@ -96,10 +136,12 @@ std::vector<CallPtr> Meeting::Meet(const RankGroup& group, const CallPtr& call) 
   Lock lock(mutex_);
   const size_t size = group.members.size();
   Numbered& numbered = calls_[call->number];
-  const bool in_time = changed_.wait_for(
-      lock, call->timeout, [&] { return numbered.calls.size() == size || IsBroken(); });
+  const bool in_time = changed_.wait_for(lock, call->timeout, [&] {
+    return numbered.calls.size() == size || IsBroken() || Missed(group, numbered) >= 0;
+  });
   // If all have come, what another does next is no part of this.
   if (numbered.calls.size() < size) ThrowIfBroken(group, lock);
+  if (const int gone = Missed(group, numbered); gone >= 0) BreakFor(group, lock, call, gone);
   if (!in_time) {
     std::map<int, CallPtr> missing;  // and what they called last
     for (int rank = 0; rank < group.size(); ++rank) {
@@ -178,7 +220,8 @@ bool Meeting::HasCome(const SlotPtr& slot) {
 
 void Meeting::Await(const RankGroup& group, const SlotPtr& slot, Timeout timeout) {
   Lock lock(mutex_);
-  changed_.wait_for(lock, timeout, [&] { return slot->send || IsBroken(); });
+  changed_.wait_for(lock, timeout,
+                    [&] { return slot->send || IsBroken() || Missed(group, slot->from) >= 0; });
   if (slot->send) {
     if (slot->send->payload == slot->receive->payload) return;
     Break(
@@ -192,6 +235,9 @@ void Meeting::Await(const RankGroup& group, const SlotPtr& slot, Timeout timeout
   }
   asked_.remove(slot);
   ThrowIfBroken(group, lock);
+  if (const int gone = Missed(group, slot->from); gone >= 0) {
+    BreakFor(group, lock, slot->receive, gone);
+  }
   std::vector<std::pair<int, CallPtr>> others;
   for (const Slot& sent : sent_) others.emplace_back(sent.source, sent.send);
   Break(

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,8 +27,14 @@ class Meeting {
   // The world that its ranks run in; none for a process of one rank.
   explicit Meeting(std::shared_ptr<World> world) : world_(std::move(world)) {}
 
+  // Of no other, in this process.
+  uint64_t id() const { return id_; }
+
   // Wakes all who wait: they throw.
   void Stop(const std::string& why);
+
+  // This rank of the launch has returned: who waits for it here throws.
+  void Gone(int64_t rank);
 
   // Breaks it, unless it is broken: a call of this rank has failed, which the others are told.
   void Fail(const RankGroup& group, const Failure& failure);
@@ -74,8 +81,19 @@ class Meeting {
                           const std::function<std::string()>& why, Failure::Kind kind);
   void BreakWith(const RankGroup& group, const Failure& failure);
   bool IsBroken() const { return !stopped_.empty() || broken_; }
+  bool IsGone(const RankGroup& group, int rank) const {
+    return gone_.count(group.members[rank]) > 0;
+  }
+  // The first member that has not come to it, and never will; -1: none.
+  int Missed(const RankGroup& group, const Numbered& numbered) const;
+  // That of which a receive waits for in vain.
+  int Missed(const RankGroup& group, int from) const;
+  [[noreturn]] void BreakFor(const RankGroup& group, Lock& lock, const CallPtr& call, int gone);
+
+  static uint64_t Next();
 
   const std::shared_ptr<World> world_;
+  const uint64_t id_ = Next();
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<uint64_t, Numbered> calls_;  // by number
@@ -83,6 +101,7 @@ class Meeting {
   std::map<int, CallPtr> ended_;        // the same
   std::list<Slot> sent_;                // and not asked for
   std::list<SlotPtr> asked_;            // for what was not sent
+  std::set<int64_t> gone_;              // ranks of the launch that have returned
   Failure broken_;
   std::string stopped_;
 };

@@ -243,11 +243,14 @@ Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
 }
 
 void World::Finish(int64_t rank, Site site) {
-  const std::lock_guard<std::mutex> lock(monitor_.mutex);
-  if (!Runs(rank)) return;
-  ranks_[rank].finished = true;
-  ranks_[rank].waits_at = site;
-  Evaluate(rank);
+  {
+    const std::lock_guard<std::mutex> lock(monitor_.mutex);
+    if (!Runs(rank)) return;
+    ranks_[rank].finished = true;
+    ranks_[rank].waits_at = site;
+    Evaluate(rank);
+  }
+  for (const auto& meeting : Meetings()) meeting->Gone(rank);
 }
 
 void World::Fail(int64_t rank, const std::string& message) {

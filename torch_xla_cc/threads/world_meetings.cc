@@ -80,7 +80,12 @@ std::shared_ptr<Meeting> World::Join(const RankGroup& group) {
   std::shared_ptr<Meeting> meeting = joint.kept;
   if (++joint.joined >= group.members.size()) joint.kept.reset();
   const std::string stopped = stopped_;
+  std::vector<int64_t> gone;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (ranks_[rank].finished) gone.push_back(static_cast<int64_t>(rank));
+  }
   lock.unlock();  // a meeting that breaks asks for it with its own
+  for (int64_t rank : gone) meeting->Gone(rank);
   if (!stopped.empty()) meeting->Stop(stopped);
   return meeting;
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from torch_xla_cc._ops import views
 from torch_xla_cc._ops.types import Operands
 from torch_xla_cc._runtime.device_tensors import become
 from torch_xla_cc._runtime.private import is_functional_tensor, storage_use_count
@@ -38,7 +39,7 @@ def write(op: str, outputs: Operands, results: Operands) -> Any:  # noqa: ANN401
                 f"result is {value.dtype} of shape {list(value.shape)}. Allocate it with that "
                 "shape and dtype, or leave output out"
             )
-        if _is_expanded(target):
+        if not torch.compiler.is_compiling() and views.repeats(target):
             raise ValueError(
                 f"{op}: output {index} is an expanded view, of shape {list(target.shape)}, but "
                 "each element must have memory of its own. Pass another tensor, or leave output out"
@@ -57,17 +58,6 @@ def write(op: str, outputs: Operands, results: Operands) -> Any:  # noqa: ANN401
                 )  # who saved it for a gradient is told
                 become(target, value.clone())
     return outputs
-
-
-def _is_expanded(target: torch.Tensor) -> bool:
-    """Whether it has more elements than the tensor that it is a view of, as expand() makes them.
-
-    torch's copy_ refuses those, and torch_xla's writes one value to all. Strides do not say it:
-    torch_xla gives those of a tensor that is no view.
-    """
-    if torch.compiler.is_compiling() or not target._is_view():
-        return False
-    return target._base is not None and target._base.numel() < target.numel()
 
 
 def _may_grow(target: torch.Tensor) -> bool:

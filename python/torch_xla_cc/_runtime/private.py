@@ -120,6 +120,7 @@ _ATTRIBUTES = {
     ),
     "c10d": (
         "_World",
+        "_coalescing_manager",
         "_default_pg_init_method",
         "_get_default_group",
         "_get_default_timeout",

@@ -22,8 +22,9 @@ def started(nprocs: int | None) -> Iterator[int]:
     the first graph is made; and processes that are started later are to have devices of their own.
     """
     global _started
-    wanted = nprocs or _started or number("CPU_NUM_DEVICES", 1, who="launch")
-    require("CPU_NUM_DEVICES" if nprocs is None else "nprocs", wanted)
+    name = "CPU_NUM_DEVICES" if nprocs is None else "nprocs"
+    wanted = nprocs or number("CPU_NUM_DEVICES", _started or 1, who="launch")
+    require(name, wanted)
     with changes("torch_xla_cc.launch") as made:
         runs = XLAC._xla_runtime_is_initialized()
         if not runs or _started == wanted:
@@ -34,7 +35,7 @@ def started(nprocs: int | None) -> Iterator[int]:
         devices = len(XLAC._xla_get_devices())
         if devices != wanted or (wanted > 1 and _started != wanted):
             raise RuntimeError(
-                f"launch: nprocs = {wanted}, but the XLA runtime of this process already runs with "
+                f"launch: {name} = {wanted}, but the XLA runtime of this process already runs with "
                 f"{devices} CPU device(s), or was not set up for ranks on threads, and it cannot "
                 "be restarted. Call launch before any use of an XLA device, and with one nprocs in "
                 "a process"

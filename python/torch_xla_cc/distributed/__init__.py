@@ -17,6 +17,7 @@ from torch_xla import runtime
 from torch_xla_cc import _C
 from torch_xla_cc._C import CollectiveMismatchError, CollectiveTimeoutError
 from torch_xla_cc._ops.call_modes import in_graph, on_paper, one_buffer
+from torch_xla_cc._runtime import coalescing as _coalescing
 from torch_xla_cc._runtime.private import backend_plugins, c10d_bindings
 from torch_xla_cc._threads.worlds import this_rank
 from torch_xla_cc.distributed import _autograd, _flight
@@ -58,10 +59,6 @@ def _group(options: Any) -> _C.RankGroup:  # noqa: ANN401 (types of c10d)
     return _C.RankGroup(options.group_id, members, world_size, options.group_rank)
 
 
-# As far as gloo and stores count; C++ has the same (groupcall/group_call.h).
-_LONGEST = timedelta(days=3650)
-
-
 def _milliseconds(options: Any) -> int:  # noqa: ANN401
     return int(options.timeout.total_seconds() * 1000)
 
@@ -90,8 +87,7 @@ def _meet(store: c10d_bindings.Store, size: int, timeout: timedelta) -> None:
 
 def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
     rank, size, store = options.group_rank, options.group_size, _store(options)
-    # As C++ has it, one that is longer is below 0 by overflow.
-    timeout = options.timeout if timedelta(0) <= options.timeout <= _LONGEST else _LONGEST
+    timeout = timedelta(milliseconds=_C.bounded_ms(_milliseconds(options)))
     gloo = c10d_bindings.ProcessGroupGloo(
         c10d_bindings.PrefixStore("gloo", store), rank, size, timeout
     )
@@ -113,6 +109,7 @@ def _create(options: Any, _: Any = None) -> Any:  # noqa: ANN401
 _C.register_kernels()
 _autograd.register()
 _flight.start()
+_coalescing.watch()
 atexit.register(leave_groups)
 if BACKEND.upper() not in backend_plugins:
     dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["xla"])

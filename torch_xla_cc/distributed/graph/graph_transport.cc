@@ -38,10 +38,11 @@ double FactorOf(const T&, ...) {
   return 1.0;
 }
 
-// A tensor of x's elements in a buffer of its own. clone() and copy_() make none: torch_xla then
-// holds two tensors of one buffer, which both lose when the second is changed in place.
-at::Tensor Copied(const at::Tensor& x) {
-  return at::where(at::ones({}, x.options().dtype(at::kBool)), x, x);
+// Of whole numbers the factor may be more than fits their type, and wraps around as products do.
+at::Tensor Times(const at::Tensor& x, double factor) {
+  const at::Scalar scalar = FactorFor(factor, x.scalar_type());
+  if (scalar.isFloatingPoint()) return x * scalar;
+  return x * at::scalar_tensor(scalar, at::kLong).to(x.scalar_type());
 }
 
 // What comes of a node in a group of one rank, which has nobody to meet.
@@ -52,7 +53,7 @@ Tensors Alone(const Collective& node, const Tensors& operands) {
   if (in_place && factor == 1.0) return operands;
   Tensors results;
   for (const at::Tensor& x : operands) {
-    results.push_back(factor == 1.0 ? Copied(x) : x * FactorFor(factor, x.scalar_type()));
+    results.push_back(factor == 1.0 ? Copied(x) : Times(x, factor));
   }
   return results;
 }
@@ -120,6 +121,7 @@ Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
     call->state = GroupCall::State::kRunning;
   }
   const py::gil_scoped_acquire locked;
+  const AttachingFor scope(meeting_ ? meeting_->id() : 0);
   return AttachTensors(node, operands);
 }
 

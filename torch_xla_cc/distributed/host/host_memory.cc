@@ -58,8 +58,9 @@ class Pool {
 // Types that DLPack, as these libraries have it, cannot say.
 bool IsDlpackType(at::ScalarType type) { return !c10::isFloat8Type(type); }
 
-std::mutex& MutexOf(at::Device device) {
-  static auto* mutexes = new std::map<at::DeviceIndex, std::mutex>;
+// Recursive: a signal handler, or a __del__, may come to ask for a Work while its thread has it.
+std::recursive_mutex& MutexOf(at::Device device) {
+  static auto* mutexes = new std::map<at::DeviceIndex, std::recursive_mutex>;
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   return (*mutexes)[device.index()];
@@ -67,7 +68,7 @@ std::mutex& MutexOf(at::Device device) {
 
 }  // namespace
 
-std::unique_lock<std::mutex> LockTensors(at::Device device) {
+std::unique_lock<std::recursive_mutex> LockTensors(at::Device device) {
   std::unique_lock lock(MutexOf(device), std::defer_lock);
   Unlocked([&] { lock.lock(); });  // who holds it may wait for the interpreter lock
   return lock;
@@ -75,9 +76,9 @@ std::unique_lock<std::mutex> LockTensors(at::Device device) {
 
 at::Tensor HostView(const at::Tensor& x) {
   if (x.numel() == 0) return at::empty(x.sizes(), at::TensorOptions(x.scalar_type()));
-  if (!IsDlpackType(x.scalar_type())) return x.to(at::kCPU).contiguous();
   const py::gil_scoped_acquire locked;
   const auto lock = LockTensors(x.device());
+  if (!IsDlpackType(x.scalar_type())) return x.to(at::kCPU).contiguous();
   const py::object tensor = py::cast(x);
   // All that is pending, and not only what this tensor needs: the rest would be a program of its
   // own later, in which much of this one is computed once more.

@@ -19,7 +19,7 @@ at::Tensor HostCopy(const at::Tensor& x);
 
 // For who writes tensors of that device, or reads their shapes, on a thread that may not be the
 // rank's own: HostView changes all that are alive, and torch_xla guards none of them.
-std::unique_lock<std::mutex> LockTensors(at::Device device);
+std::unique_lock<std::recursive_mutex> LockTensors(at::Device device);
 
 // `x` sees `value`, of as many elements, from here on. The memory of the value must not change
 // after that. The caller holds LockTensors.

@@ -95,7 +95,7 @@ void HostWork::Finish() {
   // Writing takes the interpreter lock, and who waits for that must not hold it.
   Unlocked([this] {
     std::call_once(finished_, [this] {
-      std::unique_lock<std::mutex> lock;
+      std::unique_lock<std::recursive_mutex> lock;
       if (!outputs_.empty()) lock = LockTensors(outputs_[0].device());
       for (const Step& step : steps_) step.finish();
       steps_.clear();  // and what they held

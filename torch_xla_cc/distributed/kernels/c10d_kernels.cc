@@ -32,27 +32,19 @@ c10::intrusive_ptr<c10d::Backend> BarrierBackendOf(const GroupPtr& group) {
   return group->getBackend(c10::DeviceType::CPU);
 }
 
-// The backend, for one call. What raises among coalesced calls has ended them: PyTorch does not
-// tell, and what is called next would be kept, there or here, for an end that never comes.
+// The backend, for one call, which ends what is coalesced if it raises. (What torch.distributed
+// keeps of it _runtime/coalescing.py ends.)
 class Calling {
  public:
-  explicit Calling(const GroupPtr& group) : group_(group), backend_(BackendOf(group)) {}
+  explicit Calling(const GroupPtr& group) : backend_(BackendOf(group)) {}
   Calling(const Calling&) = delete;
   ~Calling() {
     if (std::uncaught_exceptions() == before_) return;
-    auto* ours = dynamic_cast<XlaBackend*>(backend_.get());
-    if (ours == nullptr || !ours->StopCoalescing()) return;
-    const py::gil_scoped_acquire locked;
-    try {
-      Python().forget_coalesced(group_->getGroupName());
-    } catch (const py::error_already_set&) {
-      // The error of the call says more.
-    }
+    if (auto* ours = dynamic_cast<XlaBackend*>(backend_.get())) ours->StopCoalescing();
   }
   c10d::Backend* operator->() const { return backend_.get(); }
 
  private:
-  const GroupPtr group_;
   const c10::intrusive_ptr<c10d::Backend> backend_;
   const int before_ = std::uncaught_exceptions();
 };
