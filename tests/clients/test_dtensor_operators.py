@@ -7,7 +7,8 @@ import processes
 import pytest
 import random_layers as layers
 import torch
-from torch.distributed.tensor import Shard, distribute_tensor
+from torch import nn
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 pytestmark = pytest.mark.usefixtures("leaves_ranks")
 
@@ -32,6 +33,7 @@ OPERATORS = {
     "amax": lambda x: torch.amax(x),
     "amin": lambda x: x.amin(keepdim=True),
     "sum": lambda x: torch.sum(x, []),
+    "where on the CPU": lambda x: torch.where(x > 0, torch.tensor(0.5), x),
 }
 
 
@@ -42,3 +44,49 @@ def test_is_as_of_plain_tensors(name):
     y.sum().backward()
     for found in processes.run(2, of_xla, name):
         torch.testing.assert_close(found, [y.detach(), x.grad])
+
+
+def whole(rank, name):
+    layers.world()
+    mesh = layers.mesh("xla", (2,))
+    x = distribute_tensor(layers.numbers(3, 5, 4).to("xla"), mesh, [Replicate()])
+    return REDUCTIONS[name](x).full_tensor().cpu()
+
+
+# Of shards of several sizes PyTorch has other numbers, by gloo too.
+REDUCTIONS = {
+    "mean": lambda x: x.mean([], keepdim=True),
+    "var": lambda x: x.var([]),
+    "vector_norm": lambda x: torch.linalg.vector_norm(x, dim=[]),
+    "vector_norm of one": lambda x: torch.linalg.vector_norm(x, dim=[1]),
+    "norm": lambda x: x.norm(),
+    "norm of a dimension": lambda x: torch.norm(x, 1, 0, True),
+}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions(name):
+    for found in processes.run(2, whole, name):
+        torch.testing.assert_close(found, REDUCTIONS[name](layers.numbers(3, 5, 4)))
+
+
+def of_no_rows(rank):
+    layers.world()
+    mesh = layers.mesh("xla", (2,))
+    x = distribute_tensor(torch.tensor([[1.0, 5.0, 6.0]]).to("xla"), mesh, [Shard(0)])
+    scale = distribute_tensor(torch.tensor([1.0, 2.0, 4.0]).to("xla"), mesh, [Replicate()])
+    x.requires_grad_()
+    scale.requires_grad_()
+    y = nn.functional.layer_norm(x, (3,), scale, None)
+    (y * y).sum().backward()
+    return [one.full_tensor().detach().cpu() for one in (y, x.grad, scale.grad)]
+
+
+def test_layer_norm_of_a_rank_without_rows():
+    x, scale = torch.tensor([[1.0, 5.0, 6.0]]), torch.tensor([1.0, 2.0, 4.0])
+    x.requires_grad_()
+    scale.requires_grad_()
+    y = nn.functional.layer_norm(x, (3,), scale, None)
+    (y * y).sum().backward()
+    for found in processes.run(2, of_no_rows):
+        torch.testing.assert_close(found, [y.detach(), x.grad, scale.grad], rtol=1e-4, atol=1e-4)

@@ -162,3 +162,32 @@ def apart(rank):
             torch_xla.sync()
             found[name, changed] = [y.tolist() for y in both]
     return found
+
+
+def repeated(rank):
+    """Outputs of which two elements are one of their buffer: all are refused, on all ranks."""
+    size, device = start()
+    x = torch.ones(2, device=device)
+
+    def again(n):
+        return torch.zeros(9, device=device)[1:2].expand(n)
+
+    every = {
+        "all_reduce": lambda: dist.all_reduce(again(2)),
+        "broadcast": lambda: dist.broadcast(again(2), 0),
+        "reduce": lambda: dist.reduce(again(2), 0),
+        "all_gather": lambda: dist.all_gather([again(2) for _ in range(size)], x),
+        "into": lambda: dist.all_gather_into_tensor(again(2 * size), x),
+        "scatter": lambda: dist.scatter(again(2), [x] * size if rank == 0 else None, 0),
+        "reduce_scatter": lambda: dist.reduce_scatter(again(2), [x] * size),
+        "scattered": lambda: dist.reduce_scatter_tensor(again(2), x.repeat(size)),
+        "all_to_all": lambda: dist.all_to_all([again(2)] * size, [x] * size),
+        "single": lambda: dist.all_to_all_single(again(2 * size), x.repeat(size)),
+        "recv": lambda: dist.recv(again(2), (rank + 1) % size),
+        "window": lambda: dist.all_reduce(torch.zeros(5, device=device).unfold(0, 3, 1)),
+    }
+    errors = {name: error_of(call) for name, call in every.items()}
+    # Every other element has a place of its own.
+    buffer = torch.zeros(4 * size, device=device)
+    dist.all_gather_into_tensor(buffer[::2], x)
+    return errors, buffer.tolist()

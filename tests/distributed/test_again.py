@@ -1,6 +1,7 @@
 """A world that is ended and made again: nothing of the old one is in it."""
 
 import functools
+import signal
 import threading
 import time
 from datetime import timedelta
@@ -13,6 +14,7 @@ import torch_xla
 import worlds
 from torch.distributed.distributed_c10d import _coalescing_manager
 
+import torch_xla_cc
 from torch_xla_cc._runtime import device_tensors
 from torch_xla_cc._runtime.private import XLAC
 from torch_xla_cc.distributed import _groups  # registers the backend
@@ -324,3 +326,118 @@ def waits_often_for_what_failed(rank):
 def test_waits_often_for_what_failed():
     wrong = [("CollectiveMismatchError", True)] * 4
     assert processes.run(2, waits_often_for_what_failed) == [wrong] * 2
+
+
+def in_two_groups(rank, how):
+    """Groups of the same ranks are not one."""
+    dist.init_process_group("xla_cc", timeout=timedelta(seconds=5))
+    groups = [dist.new_group([0, 1], timeout=timedelta(seconds=5)) for _ in range(2)]
+    order = (0, 1) if rank == 0 or how == "alike" else (1, 0)
+    made_of = [made(2, value=1.0), made(2, value=10.0)]
+    try:
+        if how == "one each":
+            dist.all_reduce(made_of[rank], group=groups[rank])
+        else:
+            works = [dist.all_reduce(made_of[i], group=groups[i], async_op=True) for i in order]
+            for work in works:
+                work.wait()
+        found = [x.tolist() for x in made_of]
+    except torch_xla_cc.RanksDisagree as error:
+        found = str(error)
+    dist.destroy_process_group()
+    dist.init_process_group("xla_cc")
+    x = made(1)
+    dist.all_reduce(x)
+    dist.destroy_process_group()
+    return found, x.tolist()
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_two_groups_of_the_same_ranks(where):
+    right = [[2.0, 2.0], [20.0, 20.0]]
+    for found, after in RUN[where](2, in_two_groups, "alike"):
+        assert (found, after) == (right, [2.0])
+    # Ranks on threads have one order of all groups.
+    for found, after in RUN[where](2, in_two_groups, "crossed"):
+        if where == "threads":
+            assert "in different groups of torch.distributed" in found
+        else:
+            assert found == right
+        assert after == [2.0]
+    for found, after in RUN[where](2, in_two_groups, "one each"):
+        assert isinstance(found, str) and after == [2.0]
+
+
+def one_has_ended(rank, op):
+    dist.init_process_group("xla_cc", timeout=timedelta(seconds=60))
+    if rank == 0:
+        return ""
+    begin = time.monotonic()
+    calls = {"barrier": dist.barrier, "recv": lambda: dist.recv(made(2), 0)}
+    try:
+        calls[op]()
+    except torch_xla_cc.RanksDisagree as error:
+        assert time.monotonic() - begin < 10
+        return str(error)
+    return "nothing was raised"
+
+
+@pytest.mark.parametrize("op", ["barrier", "recv"])
+def test_waiting_for_a_rank_that_has_ended(op):
+    assert "has ended without calling it" in worlds.run(2, one_has_ended, op)[1]
+
+
+def over_before_it_began(rank):
+    """A group is made with what is left of a limit, by one rank."""
+    dist.init_process_group("xla_cc", timeout=timedelta(seconds=30))
+    begin = time.monotonic()
+    if rank == 0:
+        with pytest.raises(RuntimeError):
+            dist.new_group([0, 1], timeout=timedelta(seconds=-3))
+    return time.monotonic() - begin
+
+
+def test_a_group_whose_limit_is_over():
+    with processes.Processes(2) as ranks:
+        assert max(ranks.run(over_before_it_began)) < 10
+
+
+def asked_for_by_a_signal(rank):
+    """A handler asks for a Work while its thread is in a call."""
+    dist.init_process_group("xla_cc", timeout=timedelta(seconds=30))
+    x = made(4)
+    work = dist.all_reduce(x, async_op=True)
+    asked = []
+    before = signal.signal(signal.SIGALRM, lambda *_: asked.append(work.is_completed()))
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+    try:
+        for i in range(20):
+            dist.all_reduce(made(3 + i))  # a graph that is compiled
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    work.wait()
+    dist.destroy_process_group()
+    return bool(asked), x.tolist()
+
+
+def test_asked_for_by_a_signal():
+    assert processes.run(2, asked_for_by_a_signal) == [(True, [2.0] * 4)] * 2
+
+
+def multiplied_alone(rank):
+    dist.init_process_group("xla_cc")
+    own = [dist.new_group([i]) for i in range(2)][rank]
+    found = []
+    for factor in (300.0, -1.0, 1e5):
+        x = made(2).to(torch.int8)
+        dist.all_reduce(x, dist._make_nccl_premul_sum(factor), group=own)
+        found.append(x.tolist())
+    dist.destroy_process_group()
+    return found
+
+
+@pytest.mark.parametrize("where", RUN)
+def test_factors_that_wrap_around(where):
+    wanted = [[300 - 256] * 2, [-1] * 2, [100_000 % 256 - 256] * 2]
+    assert RUN[where](2, multiplied_alone) == [wanted] * 2

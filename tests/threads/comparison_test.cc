@@ -49,6 +49,18 @@ TEST(Judge, AllGoOnTogether) {
   EXPECT_EQ(Ranks({{kWorld}, {AllReduceOf({})}}).Judged().ranks, Going({0, 1}));
 }
 
+TEST(Judge, GroupsOfTheSameRanksAreNotOne) {
+  Ranks ranks({{kWorld}, {kWorld}});
+  ranks.states[0].pending[0].group = ranks.states[1].pending[0].group = 7;
+  EXPECT_EQ(ranks.Judged().ranks, Going({0, 1}));
+  for (const uint64_t other : {8, 0}) {
+    ranks.states[1].pending[0].group = other;
+    const std::string why = ranks.Why();
+    EXPECT_NE(why.find("in different groups of torch.distributed: rank 0"), std::string::npos);
+    EXPECT_EQ(why.find("of no group") != std::string::npos, other == 0) << why;
+  }
+}
+
 TEST(Judge, WaitsForThoseWhoHaveNotCome) {
   const Verdict verdict = Ranks({{kWorld}, {}, {kWorld}}).Judged();
   EXPECT_TRUE(verdict.ranks.empty());

@@ -319,5 +319,34 @@ TEST(Meeting, WhoBeginsAnewIsNotToldOfWhatItHasLeft) {
   }
 }
 
+TEST(Meeting, NobodyWaitsForARankThatHasReturned) {
+  for (const bool before : {true, false}) {
+    const auto world = World::Begin(3, kLong);
+    if (before) world->Finish(2, Line(9));
+    const auto meeting = world->Join(GroupOf(0, 3));
+    std::thread later([&] {
+      if (!before) world->Finish(2, Line(9));
+    });
+    OnThreads(2, [&](int rank) {
+      const RankGroup group = GroupOf(rank, 3);
+      const CallPtr call = CallOf("barrier()", 1, rank);
+      const std::string why = Thrown<RanksDisagree>([&] {
+        meeting->Announce(group, call);
+        meeting->Meet(group, call);
+      });
+      EXPECT_TRUE(Has(why, "waits with barrier()") && Has(why, "rank 2 has ended")) << why;
+    });
+    later.join();
+    world->End();
+  }
+  const auto world = World::Begin(3, kLong);
+  const auto meeting = world->Join(GroupOf(0, 3));
+  world->Finish(2, Line(9));
+  const auto any = meeting->Ask(GroupOf(0, 3), kAnySource, 5, CallOf("recv()", 0, 0));
+  EXPECT_TRUE(Has(Thrown<RanksDisagree>([&] { meeting->Await(GroupOf(0, 3), any, kShort); }),
+                  "nothing was sent"));  // rank 1 may send yet
+  world->End();
+}
+
 }  // namespace
 }  // namespace xla_cc

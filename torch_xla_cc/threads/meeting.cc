@@ -50,11 +50,17 @@ int Meeting::Missed(const RankGroup& group, int from) const {
 }
 
 void Meeting::BreakFor(const RankGroup& group, Lock& lock, const CallPtr& call, int gone) {
+  // It may have ended for something that this rank has not been told yet.
+  if (const Failure cause = world_ ? world_->TakeFailure(group.own()) : Failure()) {
+    BreakWith(group, cause);
+    lock.unlock();
+    cause.Throw();
+  }
   Break(
       group, lock,
       [&] {
         return "group " + group.name + ": " + RankName(group, group.rank) + " waits with " +
-               Words(call) + ", and " + RankName(group, gone) + " has ended without its part";
+               Words(call) + ", and " + RankName(group, gone) + " has ended without calling it";
       },
       Failure::Kind::kMismatch);
 }

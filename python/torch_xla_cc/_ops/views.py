@@ -36,7 +36,11 @@ def place(x: torch.Tensor) -> int | None:
     return int(view.storage_offset())
 
 
-_REPEATING = ("expand", "as_strided", "unfold")  # of all views, those that may have an element twice
+_REPEATING = (
+    "expand",
+    "as_strided",
+    "unfold",
+)  # of all views, those that may have an element twice
 
 
 def repeats(x: torch.Tensor) -> bool:
@@ -62,4 +66,4 @@ def _finds_one_twice(sides: list[tuple[int, int]]) -> bool:
     places = torch.zeros(1, dtype=torch.int64)
     for step, n in sides:
         places = (places[:, None] + torch.arange(n) * step).reshape(-1)
-    return places.unique().numel() < places.numel()
+    return bool(places.unique().numel() < places.numel())

@@ -52,14 +52,30 @@ def layer_norm(
             grad_placements=parts
         )
 
-    y = _layer_norm(
-        input.redistribute(placements=placements).to_local(),
-        shape,
-        local(weight),
-        local(bias),
-        eps,
-    )
+    x = input.redistribute(placements=placements).to_local()
+    of_rank = local(weight), local(bias)
+    if x.numel() == 0:  # torch_xla's has no gradient
+        y = sum((one for one in of_rank if one is not None), start=x * 1)
+    else:
+        y = _layer_norm(x, shape, *of_rank, eps)
     return DTensor.from_local(y, mesh, placements, shape=input.shape, stride=input.stride())
+
+
+def norm(
+    theirs: Callable[..., torch.Tensor],
+    input: torch.Tensor,
+    p: float | str | None = "fro",
+    dim: Any = None,  # noqa: ANN401 (as torch's)
+    keepdim: bool = False,
+    out: torch.Tensor | None = None,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """torch.norm, which knows CPU and CUDA devices; of others it calls an older operator."""
+    if not isinstance(input, DTensor) or out is not None or p == "nuc":
+        return theirs(input, p, dim, keepdim, out, dtype)
+    order = 2.0 if p in ("fro", None) else p
+    found: torch.Tensor = torch.linalg.vector_norm(input, order, dim, keepdim, dtype=dtype)
+    return found
 
 
 def _as_dtensor(x: torch.Tensor, like: DTensor, placements: Sequence[Placement]) -> DTensor:

@@ -4,6 +4,7 @@
   tensors. A DTensor and an XLA tensor are refused (`_refuse_mixed` in dtensor.py), and formulas of
   gradients call it: of clamp, relu6, maximum and where itself.
 - Of an empty list of dimensions torch reduces all, and torch_xla 2.9.0 none: `x.amax()` is x there.
+- `where` takes a number on the CPU beside tensors of another device, and torch_xla's does not.
 """
 
 from __future__ import annotations
@@ -22,9 +23,18 @@ _WHERE = {
     "where.Scalar": _aten.where.Scalar,
 }
 
-# Those whose second argument is a list of dimensions, which is empty where none is named. (The
+# Those that take a list of dimensions, which may be empty, and where among their arguments. (The
 # gradient of amax sums over it; by gloo the sum of a DTensor over it is one of each shard.)
-_REDUCTIONS = {_aten.amax.default, _aten.amin.default, _aten.sum.dim_IntList}
+_DIMS = {
+    _aten.amax.default: 1,
+    _aten.amin.default: 1,
+    _aten.sum.dim_IntList: 1,
+    _aten.nansum.default: 1,
+    _aten.mean.dim: 1,
+    _aten.var.correction: 1,
+    _aten.linalg_vector_norm.default: 2,
+}
+_NONE_IS_ALL = {_aten.amax.default, _aten.amin.default}  # where no list is given, it is empty
 
 
 def _where(
@@ -65,11 +75,32 @@ def kernels() -> Iterator[None]:
         library._destroy()
 
 
-def with_dims(func: object, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def prepared(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:  # noqa: ANN401 (an operator)
+    """The arguments of an operator of DTensors as torch_xla can take them."""
+    first = next((one for one in args if isinstance(one, DTensor)), None)
+    if first is None or first.device_mesh.device_type != "xla":
+        return args
+    if func is _aten.where.self:
+        condition, x, y = args
+        dtype = torch.result_type(x, y)
+        return _of_mesh(condition, first, torch.bool), *(_of_mesh(z, first, dtype) for z in (x, y))
+    return _with_dims(func, args)
+
+
+def _of_mesh(one: torch.Tensor, like: DTensor, dtype: torch.dtype) -> torch.Tensor:
+    """A number on the CPU as a DTensor; `where` of XLA tensors takes none."""
+    if isinstance(one, DTensor) or one.numel() != 1 or one.device.type != "cpu":
+        return one
+    mesh, whole = like.device_mesh, one.to(like.device, dtype)
+    return DTensor.from_local(whole, mesh, [Replicate()] * mesh.ndim, run_check=False)
+
+
+def _with_dims(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:  # noqa: ANN401
     """The arguments, with all dimensions where none is named."""
-    if func not in _REDUCTIONS or not isinstance(args[0], DTensor):
+    at = _DIMS.get(func)
+    if at is None or not isinstance(args[0], DTensor):
         return args
-    x, *others = args
-    if others[:1] not in ([], [[]]) or x.device_mesh.device_type != "xla":
+    given = args[at] if len(args) > at else [] if func in _NONE_IS_ALL else None
+    if given is None or len(given) > 0:
         return args
-    return (x, list(range(x.ndim)), *others[1:])
+    return (*args[:at], list(range(args[0].ndim)), *args[at + 1 :])
