@@ -36,11 +36,8 @@ def place(x: torch.Tensor) -> int | None:
     return int(view.storage_offset())
 
 
-_REPEATING = (
-    "expand",
-    "as_strided",
-    "unfold",
-)  # of all views, those that may have an element twice
+# Of all views, those that may have an element twice.
+_REPEATING = ("expand", "as_strided", "unfold")
 
 
 def repeats(x: torch.Tensor) -> bool:

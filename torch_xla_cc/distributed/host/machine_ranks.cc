@@ -1,8 +1,11 @@
 #include "torch_xla_cc/distributed/host/machine_ranks.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <utility>
@@ -38,8 +41,13 @@ constexpr size_t kStart = 19;  // when the process began
 std::string Place() {
   char space[64] = {};
   const ssize_t size = readlink("/proc/self/ns/pid", space, sizeof(space) - 1);
-  const std::string place = FirstLine("/proc/sys/kernel/random/boot_id") + " " +
-                            (size > 0 ? std::string(space, size) : "?");
+  const std::string boot = FirstLine("/proc/sys/kernel/random/boot_id");
+  // Where nothing says which machine it is, each process is at a place of its own.
+  if (boot.empty() || size <= 0) {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+    return std::to_string(getpid()) + "/" + std::to_string(now);
+  }
+  const std::string place = boot + " " + std::string(space, size);
   return std::to_string(std::hash<std::string>()(place));
 }
 
@@ -55,7 +63,10 @@ bool HasDied(const std::string& process) {
   std::string start;
   if (!(fields >> pid >> start)) return false;
   const std::vector<std::string> stat = Stat(pid);
-  if (stat.size() <= kStart) return true;
+  if (stat.size() <= kStart) {  // it has gone, or its owner hides it
+    const long number = std::strtol(pid.c_str(), nullptr, 10);
+    return number > 0 && kill(static_cast<pid_t>(number), 0) != 0 && errno == ESRCH;
+  }
   return stat[kStart] != start || stat[kState] == "Z" || stat[kState] == "X";
 }
 
