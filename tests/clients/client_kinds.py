@@ -210,7 +210,9 @@ class Zero(Ddp):
     def resumed(self) -> Client:
         other = type(self)(self.recipe, self.device, seed=1)
         other.model.load_state_dict(self.model.state_dict())
-        for rank in range(dist.get_world_size()):  # all load, and one has it after each call
+        for rank in range(dist.get_world_size()):  # all load it, and each call is for one
             self.optimizer.consolidate_state_dict(to=rank)
-        other.optimizer.load_state_dict(self.optimizer.state_dict())
+            if rank == dist.get_rank():
+                state = self.optimizer.state_dict()
+        other.optimizer.load_state_dict(state)
         return other

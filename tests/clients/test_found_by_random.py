@@ -164,3 +164,32 @@ def test_stock_shares_a_buffer_that_it_gives_away():
     torch_xla.sync(wait=True)
     with pytest.raises(RuntimeError, match="is deleted"):
         (a + 0).tolist()
+
+
+def consolidates(rank):
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    from torch_xla_cc.adapters import optimizers
+
+    def train(kind):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3)).to(kind)
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(_fed(kind)).square().sum().backward()
+            optimizer.step()
+        optimizer.consolidate_state_dict(to=1)
+        if rank == 0:
+            return []
+        state = optimizer.state_dict()["state"]
+        return [
+            state[i][name].cpu() for i in range(4) for name in ("step", "exp_avg", "exp_avg_sq")
+        ]
+
+    return _both(train, optimizers)
+
+
+def test_zero_is_consolidated():
+    assert processes.run(2, consolidates)[0] == {"xla": [], "cpu": []}
+    _same(processes.run(2, consolidates)[1:])
