@@ -67,7 +67,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def leaves_ranks() -> Iterator[None]:
-    """For tests that leave a world, or adapters, in ranks that are processes."""
+    """For tests that leave a world, or adapters, in ranks that are processes, and find none there."""
+    processes.close_all()
     yield
     processes.close_all()
 

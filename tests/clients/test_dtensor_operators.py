@@ -33,10 +33,10 @@ OPERATORS = {
     "amax": lambda x: torch.amax(x),
     "amin": lambda x: x.amin(keepdim=True),
     "sum": lambda x: torch.sum(x, []),
-    "clamp": lambda x: torch.clamp(x, -0.5, 0.5),
+    "clamp": lambda x: x.clamp(-0.5, 0.5),
     "clip": lambda x: x.clip(max=0.25) * x,
     "clamp_min": lambda x: x.clamp_min(0.1) * x.clamp(0, None),
-    "clamp_max": lambda x: torch.clamp_max(x, 1) + torch.clamp_min(x * x, 0.5),
+    "clamp_max": lambda x: x.clamp_max(1) + (x * x).clamp_min(0.5),
     "where on the CPU": lambda x: torch.where(x > 0, torch.tensor(0.5), x),
 }
 
@@ -64,7 +64,7 @@ REDUCTIONS = {
     "vector_norm": lambda x: torch.linalg.vector_norm(x, dim=[]),
     "vector_norm of one": lambda x: torch.linalg.vector_norm(x, dim=[1]),
     "norm": lambda x: x.norm(),
-    "norm of a dimension": lambda x: torch.norm(x, 1, 0, True),
+    "norm of a dimension": lambda x: x.norm(1, 0, True),
 }
 
 

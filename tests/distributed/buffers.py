@@ -190,4 +190,11 @@ def repeated(rank):
     # Every other element has a place of its own.
     buffer = torch.zeros(4 * size, device=device)
     dist.all_gather_into_tensor(buffer[::2], x)
-    return errors, buffer.tolist()
+    # So have parts of a part that autograd knows nothing of.
+    thirds = torch.zeros(12, device=device).chunk(3)
+    dist.all_reduce(torch.ones(4, device=device) + thirds[0])
+    for part in (thirds[2].detach().unfold(0, 2, 2), thirds[1].data.view(2, 2).expand(2, 2)):
+        dist.broadcast(part, 0)
+        dist.all_gather([part.detach()[i] for i in range(size)], x)
+    errors["of a part"] = error_of(lambda: dist.all_reduce(thirds[2].detach()[:1].expand(3)))
+    return errors, buffer.tolist(), [third.tolist() for third in thirds]

@@ -184,6 +184,12 @@ def after_an_error_in_a_batch(rank):
             work.wait()
         return y.tolist()
 
+    def nested():
+        with _coalescing_manager():
+            dist.all_reduce(total)
+            with pytest.raises(ValueError, match="non-empty op list"), _coalescing_manager():
+                pass
+
     def leaves(by):
         with _coalescing_manager(async_ops=by):
             dist.all_reduce(x.clone())
@@ -203,6 +209,11 @@ def after_an_error_in_a_batch(rank):
         total = made(2, value=rank + 1)
         dist.all_reduce(total)
         found.append((total.tolist(), exchange(3)))
+    total = made(2, value=rank + 1)
+    nested()  # the outer one goes on
+    found.append((total.tolist(), exchange(3)))
+    with pytest.raises(OwnError), _coalescing_manager(dist.GroupMember.NON_GROUP_MEMBER):
+        raise OwnError
     dist.destroy_process_group()
     return found
 
@@ -210,7 +221,7 @@ def after_an_error_in_a_batch(rank):
 @pytest.mark.parametrize("where", RUN)
 def test_after_an_error_in_a_batch(where):
     for rank, found in enumerate(RUN[where](2, after_an_error_in_a_batch)):
-        assert found == [([3.0, 3.0], [2.0 - rank] * 2)] * 5
+        assert found == [([3.0, 3.0], [2.0 - rank] * 2)] * 6
 
 
 def after_the_deadline(rank):

@@ -115,7 +115,8 @@ def test_alone(where):
 
 @pytest.mark.parametrize("where", RUN)
 def test_elements_that_are_one(where):
-    for errors, buffer in RUN[where](2, buffers.repeated):
+    for errors, buffer, thirds in RUN[where](2, buffers.repeated):
+        assert thirds == [[0.0] * 4, [1.0] * 4, [1.0] * 4]
         for name, error in errors.items():
             assert "(D9)" in error and "of which several elements are one" in error, (name, error)
         assert buffer == [1.0, 0.0] * 4

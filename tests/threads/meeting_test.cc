@@ -311,7 +311,10 @@ TEST(Meeting, WhoBeginsAnewIsNotToldOfWhatItHasLeft) {
       EXPECT_FALSE(world->Issue(rank, {issued, Line(1)}));
       EXPECT_TRUE(world->Meet(rank, Line(2), "program", graph));
     });
+    // What it had pending when it left is to run with nothing of the new one.
+    const int64_t lost = world->Losses(2);
     if (!early) join(2);
+    EXPECT_EQ(world->Losses(2) - lost, early ? 0 : 1);
     for (int rank = 0; rank < 3; ++rank) {
       EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(3)})) << rank << early;
     }

@@ -3,6 +3,7 @@
 #include "torch_xla_cc/distributed/backend.h"
 #include "torch_xla_cc/distributed/call_mode.h"
 #include "torch_xla_cc/distributed/graph/graph_transport.h"
+#include "torch_xla_cc/distributed/graph/run_pending.h"
 #include "torch_xla_cc/distributed/host/host_transport.h"
 #include "torch_xla_cc/distributed/kernels/kernels.h"
 #include "torch_xla_cc/errors.h"
@@ -71,7 +72,10 @@ void BindDistributed(py::module_& m) {
           const std::shared_ptr<World> world = World::OfThread();
           if (!world && group.size() > 1) World::Outside().Throw();
           // One rank, which no launch has started, meets itself.
+          const int64_t lost = world ? world->Losses(group.own()) : 0;
           auto meeting = world ? world->Join(group) : std::make_shared<Meeting>(nullptr);
+          // Of what went wrong before, nothing is to run among the calls of this one.
+          if (world && world->Losses(group.own()) != lost) DropPending(group);
           return c10::make_intrusive<XlaBackend>(
               GraphTransport::OfThreads(std::move(group), std::move(meeting)), nullptr,
               Timeout(timeout_ms));

@@ -106,7 +106,10 @@ void Meet(int64_t rank, const py::function& hash, const py::object& run, const p
   const Site site = CurrentSite();
   const std::shared_ptr<void> turn = TakeTurn(*world, rank);
   if (program != nullptr) {
-    for (const IssuedCall& call : program->calls) IssueOrThrow(rank, call);
+    for (IssuedCall call : program->calls) {
+      if (call.group != 0) call.group = IssuedCall::kAnyGroup;  // its own may have ended since
+      IssueOrThrow(rank, std::move(call));
+    }
   }
   std::string program_hash;
   try {

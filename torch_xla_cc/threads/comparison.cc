@@ -27,14 +27,21 @@ std::vector<int64_t> RanksOf(const RankStates& ranks) {
 
 // The usual step: nothing to look at one by one.
 bool NothingDiffers(const RankStates& ranks) {
-  const auto same = [](const IssuedCall& a, const IssuedCall& b) {
-    return a.lowered == b.lowered && a.group == b.group;
-  };
   const auto& first = ranks[0]->pending;
-  return std::all_of(ranks.begin(), ranks.end(), [&](const RankState* rank) {
-    const auto& own = rank->pending;
-    return rank->waiting && std::equal(own.begin(), own.end(), first.begin(), first.end(), same);
-  });
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const auto& own = ranks[rank]->pending;
+    if (!ranks[rank]->waiting || own.size() != first.size()) return false;
+    for (size_t i = 0; i < own.size(); ++i) {
+      if (own[i].lowered != first[i].lowered) return false;
+      if (own[i].group == first[i].group) continue;
+      // Groups beside each other along an axis of a mesh are several.
+      const auto group = GroupOf(own[i], static_cast<int64_t>(rank), ranks.size());
+      if (group.empty()) return false;
+      const auto& theirs = ranks[static_cast<size_t>(group.front())]->pending;
+      if (theirs.size() <= i || !own[i].MayBeOfGroupOf(theirs[i])) return false;
+    }
+  }
+  return true;
 }
 
 Waiting WaitingByGroup(const RankStates& ranks) {
@@ -80,7 +87,7 @@ Failure Compare(const RankStates& ranks, int64_t a, int64_t b, const std::vector
   const auto& list_b = found == of_b.end() ? kNone : found->second;
   const std::string where = " in group [" + hlo::ToString(group) + "]";
   for (size_t i = 0; i < std::min(list_a.size(), list_b.size()); ++i) {
-    if (list_a[i]->group != list_b[i]->group) {
+    if (!list_a[i]->MayBeOfGroupOf(*list_b[i])) {
       const auto said = [](int64_t rank, const IssuedCall& call) {
         return RankName(rank) + " " + call.lowered->identity +
                (call.group == 0 ? " of no group of torch.distributed" : "") + " at ";

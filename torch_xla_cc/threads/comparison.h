@@ -16,6 +16,12 @@ struct IssuedCall {
   std::shared_ptr<const Lowered> lowered;
   Site site;
   uint64_t group = 0;  // of torch.distributed, if it is of one (graph/attach.h)
+
+  // Captured by torch.compile, of whichever group has that name when it runs.
+  static constexpr uint64_t kAnyGroup = ~uint64_t{0};
+  bool MayBeOfGroupOf(const IssuedCall& other) const {
+    return group == other.group || group == kAnyGroup || other.group == kAnyGroup;
+  }
 };
 
 // A rank, as far as others depend on it.

@@ -291,7 +291,8 @@ bool World::IsFinal(int64_t) {
 
 Failure World::TakeFailure(int64_t rank) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
-  return Runs(rank) ? TakeFailureLocked(rank) : Failure();
+  // Where the rank's own thread waits for its peers, it is the one to hear of it.
+  return Runs(rank) && !ranks_[rank].meets ? TakeFailureLocked(rank) : Failure();
 }
 
 Failure World::TakeFailureLocked(int64_t rank) {

@@ -59,8 +59,11 @@ void World::BeginAnew(int64_t rank, int time) {
   Rank& self = ranks_[rank];
   if (time <= self.began) return;
   self.began = time;
+  const bool untold = failure_ && !self.told && !final_;
+  if (!untold && self.to_tell.empty()) return;
   self.to_tell.clear();
-  if (failure_ && !self.told && !final_) Know(rank);
+  Lose(rank);
+  if (untold) Know(rank);
 }
 
 std::shared_ptr<Meeting> World::Join(const RankGroup& group) {
@@ -71,7 +74,8 @@ std::shared_ptr<Meeting> World::Join(const RankGroup& group) {
   }
   const Members members{group.name, group.members};
   const int time = joined_[{members, group.own()}]++;
-  if (group.IsWorld() && Runs(group.own())) BeginAnew(group.own(), time);
+  const bool of_all = group.IsWorld() && group.members.size() == ranks_.size();
+  if (of_all && Runs(group.own())) BeginAnew(group.own(), time);
   Joint& joint = meetings_[{members, time}];
   if (joint.joined == 0) {
     joint.kept = std::make_shared<Meeting>(shared_from_this());

@@ -22,7 +22,9 @@ def _replayed(x: torch.Tensor) -> torch.Tensor:
     """A view as it lies in its buffer, on a tensor that has strides but no memory."""
     assert x._base is not None
     buffer = torch.empty(x._base.shape, dtype=x._base.dtype, device="meta")
-    steps = [_as_view(step) for step in functionalization.get_view_meta_sequence(x)]
+    # Of what detach(), .data or Parameter() gave of a view, autograd's base is a view itself.
+    before = len(functionalization.get_view_meta_sequence(x._base))
+    steps = [_as_view(step) for step in functionalization.get_view_meta_sequence(x)[before:]]
     view: torch.Tensor = functionalization.apply_view_meta_sequence(buffer, steps)
     return view
 
@@ -48,6 +50,8 @@ def repeats(x: torch.Tensor) -> bool:
     if not any(type(step).__name__.startswith(_REPEATING) for step in steps):
         return False
     view = _replayed(x)
+    if view.shape != x.shape:
+        return False
     sides = [(step, n) for step, n in zip(view.stride(), view.shape, strict=True) if n > 1]
     if any(step == 0 for step, _ in sides):
         return view.numel() > 0
@@ -60,7 +64,7 @@ def repeats(x: torch.Tensor) -> bool:
 
 
 def _finds_one_twice(sides: list[tuple[int, int]]) -> bool:
-    places = torch.zeros(1, dtype=torch.int64)
+    places = torch.zeros(1, dtype=torch.int64, device="cpu")
     for step, n in sides:
-        places = (places[:, None] + torch.arange(n) * step).reshape(-1)
+        places = (places[:, None] + torch.arange(n, device="cpu") * step).reshape(-1)
     return bool(places.unique().numel() < places.numel())

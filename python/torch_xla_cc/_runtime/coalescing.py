@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from torch_xla_cc import _C
 from torch_xla_cc._runtime.private import c10d
@@ -18,9 +19,12 @@ from torch_xla_cc._runtime.private import c10d
 
 def _end(group: Any) -> None:  # noqa: ANN401 (a ProcessGroup)
     """End the coalesced calls of a group, if its backend for XLA devices is ours."""
+    if not isinstance(group, dist.ProcessGroup):  # this rank is in none
+        return
     xla = torch.device("xla")
-    if xla in group._device_types and _C.stop_coalescing(group._get_backend(xla)):
-        c10d._world.pg_coalesce_state.pop(group, None)
+    with contextlib.suppress(Exception):  # the error of the block says more
+        if xla in group._device_types and _C.stop_coalescing(group._get_backend(xla)):
+            c10d._world.pg_coalesce_state.pop(group, None)
 
 
 def _managed(theirs: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
@@ -31,12 +35,15 @@ def _managed(theirs: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
     ) -> Iterator[Any]:
         """Calls of the block as one; an error in it ends them."""
         group = group or c10d._get_default_group()
+        of_another = group in c10d._world.pg_coalesce_state
         manager = contextlib.contextmanager(theirs)(group, device, async_ops)
         try:
             with manager as calls:
+                of_another = False
                 yield calls
         except BaseException:
-            _end(group)
+            if not of_another:  # which refuses another block within
+                _end(group)
             raise
 
     return managed

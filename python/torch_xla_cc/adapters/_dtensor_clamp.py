@@ -75,7 +75,6 @@ _OURS: dict[str, Callable[..., Any]] = {
 
 
 def put(changes: Changes) -> None:
-    """As functions, and as methods of DTensors."""
-    for where in (torch, DTensor):
-        for name, ours in _OURS.items():
-            changes.wrap(where, name, ours)
+    """As methods of DTensors. The functions are those of all tensors, and stay."""
+    for name, ours in _OURS.items():
+        changes.wrap(DTensor, name, ours)

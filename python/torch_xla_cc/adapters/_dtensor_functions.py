@@ -63,18 +63,18 @@ def layer_norm(
 
 def norm(
     theirs: Callable[..., torch.Tensor],
-    input: torch.Tensor,
+    x: DTensor,
     p: float | str | None = "fro",
     dim: Any = None,  # noqa: ANN401 (as torch's)
     keepdim: bool = False,
-    out: torch.Tensor | None = None,
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """torch.norm, which knows CPU and CUDA devices; of others it calls an older operator."""
-    if not isinstance(input, DTensor) or out is not None or p == "nuc":
-        return theirs(input, p, dim, keepdim, out, dtype)
+    """The method. torch knows CPU and CUDA devices; of others it calls an older operator."""
+    ours = x.device_mesh.device_type == "xla" and (p in ("fro", None) or not isinstance(p, str))
+    if not ours:
+        return theirs(x, p, dim, keepdim, dtype)
     order = 2.0 if p in ("fro", None) else p
-    found: torch.Tensor = torch.linalg.vector_norm(input, order, dim, keepdim, dtype=dtype)
+    found: torch.Tensor = torch.linalg.vector_norm(x, order, dim, keepdim, dtype=dtype)
     return found
 
 

@@ -114,7 +114,7 @@ def _make(changes: Changes) -> None:
     changes.put(functional_collectives, "_maybe_wrap_tensor", _wrap_but_xla)
     for name, (_, ours) in _dtensor_functions.REPLACED.items():
         changes.put(nn.functional, name, ours)
-    changes.wrap(torch, "norm", _dtensor_functions.norm)
+    changes.wrap(DTensor, "norm", _dtensor_functions.norm)
     _dtensor_clamp.put(changes)
     for operator, (_, ours) in _dtensor_functions.LOSS_OPERATORS.items():
         changes.item(customized_loss_ops, operator, ours)
@@ -138,8 +138,8 @@ def install() -> None:
     each rank has of batches and heads, and its cross_entropy takes a target that is a tensor; and
     loss_parallel keeps the total of its weights as a DTensor. `where` of a number, also in formulas
     of gradients, makes a DTensor of it, and reductions of no named dimension reduce all.
-    `torch.norm` of a DTensor is that of torch.linalg, as on other devices; `clamp`, `clip`,
-    `clamp_min` and `clamp_max` of a DTensor and numbers have a formula of their own.
+    A DTensor's method `norm` is torch.linalg's, as on other devices; its methods `clamp`, `clip`,
+    `clamp_min` and `clamp_max` by numbers have a formula of their own.
     torch.nn.utils.clip_grad_norm_ is torch's own again where gradients are DTensors.
     """
     patches.install()

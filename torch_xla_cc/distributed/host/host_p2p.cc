@@ -14,7 +14,8 @@ namespace {
 
 constexpr int64_t kHeaderBytes = 512;
 constexpr int kDataTag = kLargestTag + 1;
-constexpr Timeout kLook{500};
+constexpr Timeout kFirstLook{500};
+constexpr Timeout kLook{10'000};
 
 // The number of bytes, the tag of the data, the dtype and shape, and the line, as text.
 std::string HeaderText(const at::Tensor& x, int64_t bytes, int data_tag, const std::string& site) {
@@ -211,7 +212,9 @@ bool HostReceive::isCompleted() {
 // group is broken: gloo would wait out its limit.
 bool HostReceive::HasCome(Timeout limit) {
   const auto end = std::chrono::steady_clock::now() + limit;
-  for (Timeout left = limit; !taking_.Wait(std::min(left, kLook));) {
+  Timeout look = kFirstLook;
+  for (Timeout left = limit; !taking_.Wait(std::min(left, look));
+       look = std::min(2 * look, kLook)) {
     left = std::chrono::ceil<Timeout>(end - std::chrono::steady_clock::now());
     if (left <= Timeout::zero()) return false;
     InGloo(ends_, [&] { ends_.check->ThrowIfBroken(); });
