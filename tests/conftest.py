@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def leaves_ranks() -> Iterator[None]:
-    """For tests that leave a world, or adapters, in ranks that are processes, and find none there."""
+    """For tests that leave a world, or adapters, in ranks that are processes; they find none."""
     processes.close_all()
     yield
     processes.close_all()

@@ -134,8 +134,7 @@ WorkPtr XlaBackend::Issue(const CallPtr& call, bool collective, const Start& sta
 }
 
 WorkPtr XlaBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
-  RequireOurs("broadcast", "tensors", tensors);
-  RequireOwnElements("broadcast", "tensors", tensors);
+  RequireWritable("broadcast", "tensors", tensors);
   RequireRank("broadcast", "src", opts.rootRank, size_);
   const auto call = Begin("broadcast", Text(tensors) + ", src " + RankText(opts.rootRank), tensors,
                           opts.timeout, opts.asyncOp);
@@ -144,8 +143,7 @@ WorkPtr XlaBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& op
 }
 
 WorkPtr XlaBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  RequireOurs("all_reduce", "tensors", tensors);
-  RequireOwnElements("all_reduce", "tensors", tensors);
+  RequireWritable("all_reduce", "tensors", tensors);
   RequireReduction("all_reduce", tensors, opts.reduceOp);
   const auto call = Begin("all_reduce", Text(tensors) + ", " + TextOf(opts.reduceOp), tensors,
                           opts.timeout, opts.asyncOp);
@@ -158,8 +156,7 @@ WorkPtr XlaBackend::allreduce_coalesced(Tensors& tensors,
 }
 
 WorkPtr XlaBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
-  RequireOurs("reduce", "tensors", tensors);
-  RequireOwnElements("reduce", "tensors", tensors);
+  RequireWritable("reduce", "tensors", tensors);
   RequireRank("reduce", "dst", opts.rootRank, size_);
   RequireReduction("reduce", tensors, opts.reduceOp);
   const auto call = Begin(
@@ -176,8 +173,7 @@ WorkPtr XlaBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
   RequireCount(kOp, "output", outputs.size(), inputs.size(), "input");
   for (size_t i = 0; i < inputs.size(); ++i) {
     RequireCount(kOp, "output", outputs[i].size(), size_, kRank);
-    RequireOurs(kOp, "output", outputs[i]);
-    RequireOwnElements(kOp, "output", outputs[i]);
+    RequireWritable(kOp, "output", outputs[i]);
     for (const at::Tensor& output : outputs[i]) RequireType(kOp, "output", output, inputs[i]);
     RequireElements(kOp, "output[" + std::to_string(rank_) + "]", outputs[i][rank_],
                     inputs[i].numel(), "as the input of this rank");
@@ -213,7 +209,6 @@ WorkPtr XlaBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& i
                                                     const c10d::AllgatherOptions& opts) {
   constexpr const char* kOp = "all_gather_into_tensor";
   RequireWhole(kOp, "output", outputs, inputs, size_);
-  RequireOwnElements(kOp, "output", outputs);
   const auto call = Begin(kOp, Text(inputs) + UnlikeWhole(" into ", outputs, inputs), inputs,
                           opts.timeout, opts.asyncOp);
   return Issue(call, true, [&] { return carrier().AllGatherInto(call, outputs, inputs); });
@@ -232,7 +227,6 @@ WorkPtr XlaBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
   const at::Tensor& input = Only("gather", "input", inputs);
   RequireRank("gather", "dst", opts.rootRank, size_);
   const Tensors list = OfRoot("gather", "output", outputs, input, rank_ == opts.rootRank, size_);
-  RequireOwnElements("gather", "output", list);
   const auto call = Begin("gather", ShapeText(input) + ", dst " + RankText(opts.rootRank), inputs,
                           opts.timeout, opts.asyncOp);
   const int root = static_cast<int>(opts.rootRank);
@@ -241,8 +235,7 @@ WorkPtr XlaBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
 
 WorkPtr XlaBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                             const c10d::ScatterOptions& opts) {
-  RequireOurs("scatter", "output", outputs);
-  RequireOwnElements("scatter", "output", outputs);
+  RequireWritable("scatter", "output", outputs);
   const at::Tensor& output = Only("scatter", "output", outputs);
   RequireRank("scatter", "src", opts.rootRank, size_);
   const Tensors list = OfRoot("scatter", "input", inputs, output, rank_ == opts.rootRank, size_);
@@ -255,8 +248,7 @@ WorkPtr XlaBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
 WorkPtr XlaBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                    const c10d::ReduceScatterOptions& opts) {
   constexpr const char* kOp = "reduce_scatter";
-  RequireOurs(kOp, "output", outputs);
-  RequireOwnElements(kOp, "output", outputs);
+  RequireWritable(kOp, "output", outputs);
   RequireCount(kOp, "input", inputs.size(), outputs.size(), "output");
   for (size_t i = 0; i < outputs.size(); ++i) {
     RequireCount(kOp, "input", inputs[i].size(), size_, kRank);
@@ -286,7 +278,6 @@ WorkPtr XlaBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& i
                                                     const c10d::ReduceScatterOptions& opts) {
   constexpr const char* kOp = "reduce_scatter_tensor";
   RequireWhole(kOp, "input", inputs, outputs, size_);
-  RequireOwnElements(kOp, "output", outputs);
   RequireReduction(kOp, outputs, opts.reduceOp);
   const auto call = Begin(
       kOp, Text(outputs) + UnlikeWhole(" of ", inputs, outputs) + ", " + TextOf(opts.reduceOp),
@@ -307,8 +298,7 @@ WorkPtr XlaBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                   std::vector<int64_t>& input_splits,
                                   const c10d::AllToAllOptions& opts) {
   constexpr const char* kOp = "all_to_all_single";
-  RequireOurs(kOp, "output", output);
-  RequireOwnElements(kOp, "output", {output});
+  RequireWritable(kOp, "output", {output});
   RequireOurs(kOp, "input", input);
   RequireType(kOp, "output", output, input);
   RequireSplits(kOp, "output", output_splits, output, size_);
@@ -337,8 +327,7 @@ WorkPtr XlaBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllT
   constexpr const char* kOp = "all_to_all";
   RequireCount(kOp, "output", outputs.size(), size_, kRank);
   RequireCount(kOp, "input", inputs.size(), size_, kRank);
-  RequireOurs(kOp, "output", outputs);
-  RequireOwnElements(kOp, "output", outputs);
+  RequireWritable(kOp, "output", outputs);
   RequireOurs(kOp, "input", inputs);
   for (const at::Tensor& x : outputs) RequireType(kOp, "output", x, inputs[0]);
   for (const at::Tensor& x : inputs) RequireType(kOp, "input", x, inputs[0]);
@@ -390,8 +379,7 @@ WorkPtr XlaBackend::recvAnysource(Tensors& tensors, int tag) {
 }
 
 WorkPtr XlaBackend::Receive(const Tensors& tensors, int from, int tag) {
-  RequireOurs("recv", "tensor", tensors);
-  RequireOwnElements("recv", "tensor", tensors);
+  RequireWritable("recv", "tensor", tensors);
   const at::Tensor& x = Only("recv", "tensor", tensors);
   RequireTag("recv", tag);
   return PointToPoint("recv", x, from, tag,

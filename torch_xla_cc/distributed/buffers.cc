@@ -7,6 +7,7 @@
 
 #include "lowering/errors.h"
 #include "torch_xla_cc/distributed/call_mode.h"
+#include "torch_xla_cc/distributed/verify.h"
 #include "torch_xla_cc/dtypes.h"
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/python_side.h"
@@ -79,6 +80,11 @@ void RequireOwnElements(const char* op, const char* argument, const Tensors& out
                            "Pass a tensor of its own, and copy from it"})
                        .message());
   }
+}
+
+void RequireWritable(const char* op, const char* argument, const Tensors& outputs) {
+  RequireOurs(op, argument, outputs);
+  RequireOwnElements(op, argument, outputs);
 }
 
 void RequireApart(const char* op, const at::Tensor& input, const Tensors& outputs, int rank) {

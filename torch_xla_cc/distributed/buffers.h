@@ -14,5 +14,7 @@ void RequireApart(const char* op, const at::Tensor& input, const Tensors& output
 
 // (D9) each element of an output is one of its buffer.
 void RequireOwnElements(const char* op, const char* argument, const Tensors& outputs);
+// (D1) and (D9).
+void RequireWritable(const char* op, const char* argument, const Tensors& outputs);
 
 }  // namespace xla_cc

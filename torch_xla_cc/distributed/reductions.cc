@@ -42,7 +42,13 @@ Reduction ReductionOf(const c10d::ReduceOp& op) {
 
 at::Scalar FactorFor(double factor, at::ScalarType type) {
   if (!at::isIntegralType(type, /*includeBool=*/true)) return factor;
-  return static_cast<int64_t>(factor);
+  const auto whole = static_cast<int64_t>(factor);
+  const int bits = 8 * static_cast<int>(c10::elementSize(type));
+  if (bits == 64) return whole;
+  // It may be more than fits the type, and wraps around as products do.
+  const int64_t all = int64_t{1} << bits;
+  const int64_t wrapped = ((whole % all) + all) % all;
+  return at::isSignedType(type) && wrapped >= all / 2 ? wrapped - all : wrapped;
 }
 
 std::string NameOf(const c10d::ReduceOp& op) {

@@ -1,6 +1,7 @@
 #include "torch_xla_cc/distributed/verify.h"
 
 #include "lowering/errors.h"
+#include "torch_xla_cc/distributed/buffers.h"
 #include "torch_xla_cc/distributed/reductions.h"
 #include "torch_xla_cc/dtypes.h"
 #include "torch_xla_cc/errors.h"
@@ -103,6 +104,7 @@ Tensors OfRoot(const char* op, const char* argument, const std::vector<Tensors>&
   const Tensors& list = Only(op, argument, lists);
   RequireCount(op, argument, list.size(), size, kRank);
   RequireOurs(op, argument, list);
+  if (argument == std::string("output")) RequireOwnElements(op, argument, list);
   for (const at::Tensor& x : list) {
     RequireType(op, argument, x, each);
     RequireElements(op, argument, x, each.numel(), "as the tensor of each rank");
@@ -120,6 +122,7 @@ void RequireWhole(const char* op, const char* argument, const Tensors& wholes, c
     RequireElements(op, argument, wholes[i], parts[i].numel() * size,
                     std::to_string(size) + " times those of a rank's part");
   }
+  RequireOwnElements(op, "output", argument == std::string("output") ? wholes : parts);
 }
 
 }  // namespace xla_cc

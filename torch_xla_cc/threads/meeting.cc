@@ -49,7 +49,8 @@ int Meeting::Missed(const RankGroup& group, int from) const {
   return gone;
 }
 
-void Meeting::BreakFor(const RankGroup& group, Lock& lock, const CallPtr& call, int gone) {
+void Meeting::BreakFor(const RankGroup& group, Lock& lock, const CallPtr& call, int gone,
+                       const std::function<std::string()>& more) {
   // It may have ended for something that this rank has not been told yet.
   if (const Failure cause = world_ ? world_->TakeFailure(group.own()) : Failure()) {
     BreakWith(group, cause);
@@ -60,7 +61,8 @@ void Meeting::BreakFor(const RankGroup& group, Lock& lock, const CallPtr& call, 
       group, lock,
       [&] {
         return "group " + group.name + ": " + RankName(group, group.rank) + " waits with " +
-               Words(call) + ", and " + RankName(group, gone) + " has ended without calling it";
+               Words(call) + ", and " + RankName(group, gone) + " has ended without calling it" +
+               more();
       },
       Failure::Kind::kMismatch);
 }
@@ -147,7 +149,8 @@ std::vector<CallPtr> Meeting::Meet(const RankGroup& group, const CallPtr& call) 
   });
   // If all have come, what another does next is no part of this.
   if (numbered.calls.size() < size) ThrowIfBroken(group, lock);
-  if (const int gone = Missed(group, numbered); gone >= 0) BreakFor(group, lock, call, gone);
+  if (const int gone = Missed(group, numbered); gone >= 0)
+    BreakFor(group, lock, call, gone, [] { return std::string(); });
   if (!in_time) {
     std::map<int, CallPtr> missing;  // and what they called last
     for (int rank = 0; rank < group.size(); ++rank) {
@@ -241,22 +244,25 @@ void Meeting::Await(const RankGroup& group, const SlotPtr& slot, Timeout timeout
   }
   asked_.remove(slot);
   ThrowIfBroken(group, lock);
-  if (const int gone = Missed(group, slot->from); gone >= 0) {
-    BreakFor(group, lock, slot->receive, gone);
-  }
   std::vector<std::pair<int, CallPtr>> others;
   for (const Slot& sent : sent_) others.emplace_back(sent.source, sent.send);
+  const auto unreceived = [&] {
+    std::string text = ". Sent and not received: ";
+    for (const auto& [source, call] : others) {
+      text += RankName(group, source) + " " + Words(call) + "; ";
+    }
+    return text + (others.empty() ? "nothing" : "that is all");
+  };
+  if (const int gone = Missed(group, slot->from); gone >= 0) {
+    BreakFor(group, lock, slot->receive, gone, unreceived);
+  }
   Break(
       group, lock,
       [&] {
         std::string text = "group " + group.name + ": " + RankName(group, group.rank) +
                            " waited the timeout of " + Milliseconds(timeout) + " in " +
-                           Words(slot->receive) +
-                           ", and nothing was sent to it. Sent and not received: ";
-        for (const auto& [source, call] : others) {
-          text += RankName(group, source) + " " + Words(call) + "; ";
-        }
-        return text + (others.empty() ? "nothing" : "that is all");
+                           Words(slot->receive) + ", and nothing was sent to it";
+        return text + unreceived();
       },
       Failure::Kind::kTimeout);
 }

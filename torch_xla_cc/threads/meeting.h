@@ -88,7 +88,8 @@ class Meeting {
   int Missed(const RankGroup& group, const Numbered& numbered) const;
   // That of which a receive waits for in vain.
   int Missed(const RankGroup& group, int from) const;
-  [[noreturn]] void BreakFor(const RankGroup& group, Lock& lock, const CallPtr& call, int gone);
+  [[noreturn]] void BreakFor(const RankGroup& group, Lock& lock, const CallPtr& call, int gone,
+                             const std::function<std::string()>& more);
 
   static uint64_t Next();
 

@@ -30,6 +30,7 @@ _PLACES = {
     "functional_collectives": "torch.distributed._functional_collectives",
     "dtensor_random": "torch.distributed.tensor._random",
     "DTensorSpec": "torch.distributed.tensor._dtensor_spec:DTensorSpec",
+    "zero_optimizer": "torch.distributed.optim.zero_redundancy_optimizer",
     "math_ops": "torch.distributed.tensor._ops._math_ops",
     "fsdp_collectives": "torch.distributed.fsdp._fully_shard._fsdp_collectives",
     "fsdp_param": "torch.distributed.fsdp._fully_shard._fsdp_param",
@@ -170,6 +171,7 @@ _ATTRIBUTES = {
         "_is_alias_of",
     ),
     "xla_backend": ("_orig_new_group_fn",),
+    "zero_optimizer": ("_broadcast_object",),
 }
 
 

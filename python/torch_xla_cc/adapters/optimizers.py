@@ -12,16 +12,16 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.optim import zero_redundancy_optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torch_xla_cc._runtime.device_tensors import end_step
 from torch_xla_cc._runtime.patches import Changes, Patches
+from torch_xla_cc._runtime.private import zero_optimizer
 
 
 def _make(changes: Changes) -> None:
     changes.after(register_optimizer_step_post_hook(end_step).remove)
-    changes.wrap(zero_redundancy_optimizer, "_broadcast_object", _broadcast_object)
+    changes.wrap(zero_optimizer, "_broadcast_object", _broadcast_object)
 
 
 def _broadcast_object(

@@ -38,13 +38,6 @@ double FactorOf(const T&, ...) {
   return 1.0;
 }
 
-// Of whole numbers the factor may be more than fits their type, and wraps around as products do.
-at::Tensor Times(const at::Tensor& x, double factor) {
-  const at::Scalar scalar = FactorFor(factor, x.scalar_type());
-  if (scalar.isFloatingPoint()) return x * scalar;
-  return x * at::scalar_tensor(scalar, at::kLong).to(x.scalar_type());
-}
-
 // What comes of a node in a group of one rank, which has nobody to meet.
 Tensors Alone(const Collective& node, const Tensors& operands) {
   const double factor = Visit(node, [](const auto& op) { return FactorOf(op, nullptr); });
@@ -53,7 +46,7 @@ Tensors Alone(const Collective& node, const Tensors& operands) {
   if (in_place && factor == 1.0) return operands;
   Tensors results;
   for (const at::Tensor& x : operands) {
-    results.push_back(factor == 1.0 ? Copied(x) : Times(x, factor));
+    results.push_back(factor == 1.0 ? Copied(x) : x * FactorFor(factor, x.scalar_type()));
   }
   return results;
 }
