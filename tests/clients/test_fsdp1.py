@@ -1,7 +1,13 @@
 """FullyShardedDataParallel of torch (FSDP1)."""
 
+import threading
+
 import pytest
 import runs
+import torch
+import torch.distributed as dist
+import worlds
+from torch import nn
 
 
 @pytest.mark.parametrize(("strategy", "orig"), [(0, 0), (1, 1), (2, 0)])
@@ -44,3 +50,71 @@ def test_uninstall_undoes_install():
     assert all(new != old for new, old in zip(state(), before, strict=True))
     fsdp1.uninstall()
     assert state() == before
+
+
+_seeding = threading.Lock()  # the random state is of the process
+
+
+def _net():
+    with _seeding:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(7, 13), nn.Tanh(), nn.Linear(13, 5), nn.Linear(5, 3))
+
+
+def _batch(rank, step):
+    generator = torch.Generator().manual_seed(10 * step + rank)
+    return torch.randn(6, 7, generator=generator)
+
+
+def on_threads(rank, strategy, orig):
+    import torch_xla
+    from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+
+    from torch_xla_cc.adapters import fsdp1
+
+    dist.init_process_group("xla_cc")
+    device, found = torch_xla.device(), []
+    options = {
+        "device_id": device,
+        "sharding_strategy": ShardingStrategy[strategy],
+        "use_orig_params": orig,
+    }
+    with fsdp1.installed():
+        model = _net()
+        for i in (0, 2):
+            model[i] = FullyShardedDataParallel(model[i], **options)
+        model = FullyShardedDataParallel(model, **options)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+        for step in range(3):
+            optimizer.zero_grad()
+            loss = model(_batch(rank, step).to(device)).square().mean()
+            loss.backward()
+            norm = model.clip_grad_norm_(0.1)
+            optimizer.step()
+            found += [loss.item(), norm.item()]
+    dist.destroy_process_group()
+    return found
+
+
+def _on_one(size):
+    """The same of the whole batch: what each rank sees."""
+    model = _net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    found = [[] for _ in range(size)]
+    for step in range(3):
+        optimizer.zero_grad()
+        losses = [model(_batch(rank, step)).square().mean() for rank in range(size)]
+        torch.stack(losses).mean().backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        for of_rank, loss in zip(found, losses, strict=True):
+            of_rank += [loss.item(), norm.item()]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("strategy", "orig"), [("FULL_SHARD", False), ("SHARD_GRAD_OP", True), ("NO_SHARD", True)]
+)
+def test_ranks_on_threads(strategy, orig):
+    for found, wanted in zip(worlds.run(3, on_threads, strategy, orig), _on_one(3), strict=True):
+        assert found == pytest.approx(wanted, rel=1e-4)
