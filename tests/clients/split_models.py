@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import hypothesis.strategies as st
@@ -149,6 +150,22 @@ def _plan(recipe: Split) -> dict[str, Any]:
     return plan
 
 
+def _trained(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    steps: int,
+    backward: Callable[[], torch.Tensor],  # which gives the loss
+) -> Tensors:
+    found = Tensors()
+    for step in range(steps):
+        optimizer.zero_grad()
+        found.put(f"loss {step}", backward())
+        found.put_all(f"step {step}", model)
+        optimizer.step()
+    found.put_all("end", model)
+    return found
+
+
 def split(kind: str, recipe: Split) -> Tensors:
     torch.manual_seed(recipe.seed)
     model = Model(recipe).double().to(kind)
@@ -166,9 +183,8 @@ def split(kind: str, recipe: Split) -> Tensors:
     words, following = (
         torch.randint(recipe.vocabulary, shape, generator=generator).to(kind) for _ in range(2)
     )
-    found = Tensors()
-    for step in range(recipe.steps):
-        optimizer.zero_grad()
+
+    def backward() -> torch.Tensor:
         with loss_parallel() if recipe.loss_parallel else contextlib.nullcontext():
             logits = model(words).flatten(0, 1)
             if recipe.loss_parallel:
@@ -176,11 +192,9 @@ def split(kind: str, recipe: Split) -> Tensors:
             else:
                 loss = nn.functional.cross_entropy(logits.to_local(), following.flatten())
             loss.backward()
-        found.put(f"loss {step}", loss)
-        found.put_all(f"step {step}", model)
-        optimizer.step()
-    found.put_all("end", model)
-    return found
+        return loss
+
+    return _trained(model, optimizer, recipe.steps, backward)
 
 
 # Stages.
@@ -355,16 +369,13 @@ def of_megatron(kind: str, recipe: Linears) -> Tensors:
             torch.randint(recipe.vocabulary * ranks, shape, generator=generator).to(kind)
             for _ in range(2)
         )
-        found = Tensors()
-        for step in range(recipe.steps):
-            optimizer.zero_grad()
+
+        def backward() -> torch.Tensor:
             loss = model(words, following)
             loss.backward()
-            found.put(f"loss {step}", loss)
-            found.put_all(f"step {step}", model)
-            optimizer.step()
-        found.put_all("end", model)
-    return found
+            return loss
+
+        return _trained(model, optimizer, recipe.steps, backward)
 
 
 check_linears = functools.partial(layers.compare, model=of_megatron)

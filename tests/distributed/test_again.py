@@ -452,3 +452,30 @@ def multiplied_alone(rank):
 def test_factors_that_wrap_around(where):
     wanted = [[300 - 256] * 2, [-1] * 2, [100_000 % 256 - 256] * 2]
     assert RUN[where](2, multiplied_alone) == [wanted] * 2
+
+
+def sent_by_threads(rank):
+    """Several threads of a process send and receive what has been computed."""
+    dist.init_process_group("xla_cc", timeout=timedelta(seconds=30))
+    xs = [made(3, value=10 * rank + i) for i in range(5)]
+    ys = [made(3) for _ in xs]
+    torch_xla.sync(wait=True)
+
+    def exchange(i):
+        works = [dist.isend(xs[i], 1 - rank, tag=i), dist.irecv(ys[i], 1 - rank, tag=i)]
+        for work in works:
+            work.wait()
+
+    threads = [threading.Thread(target=exchange, args=(i,)) for i in range(len(xs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = [y.tolist() for y in ys]
+    dist.destroy_process_group()
+    return found
+
+
+def test_sent_by_threads():
+    for rank, found in enumerate(processes.run(2, sent_by_threads)):
+        assert found == [[10.0 * (1 - rank) + i] * 3 for i in range(5)]

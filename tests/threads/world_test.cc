@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tests/threads/fakes.h"
+#include "torch_xla_cc/threads/meeting.h"
 
 namespace xla_cc {
 namespace {
@@ -97,8 +98,8 @@ TEST(World, ARankHearsWhatAnotherThreadOfItHasHeard) {
     });
     while (!world->HasPending(1)) std::this_thread::yield();
     if (i % 2 == 0) std::this_thread::sleep_for(milliseconds(2));
-    world->Disagree(0, {1}, Because("it differs"), meeting.get());
-    if (i % 2 == 0) world->Told(1, meeting.get());
+    world->Disagree(0, {1}, Because("it differs"), meeting->id());
+    if (i % 2 == 0) world->Told(1, meeting->id());
     waits.join();
     world->End();
   }

@@ -71,8 +71,8 @@ void BindDistributed(py::module_& m) {
         [](RankGroup group, int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
           const std::shared_ptr<World> world = World::OfThread();
           if (!world && group.size() > 1) World::Outside().Throw();
-          // One rank, which no launch has started, meets itself.
           const int64_t lost = world ? world->Losses(group.own()) : 0;
+          // One rank, which no launch has started, meets itself.
           auto meeting = world ? world->Join(group) : std::make_shared<Meeting>(nullptr);
           // Of what went wrong before, nothing is to run among the calls of this one.
           if (world && world->Losses(group.own()) != lost) DropPending(group);

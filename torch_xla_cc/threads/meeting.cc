@@ -32,6 +32,7 @@ void Meeting::Gone(int64_t rank) {
 }
 
 int Meeting::Missed(const RankGroup& group, const Numbered& numbered) const {
+  if (gone_.empty()) return -1;  // asked for at each wake
   for (int rank = 0; rank < group.size(); ++rank) {
     if (numbered.calls.count(rank) == 0 && IsGone(group, rank)) return rank;
   }
@@ -72,7 +73,7 @@ void Meeting::ThrowIfBroken(const RankGroup& group, Lock& lock) {
   if (!broken_) return;
   const Failure failure = broken_;
   lock.unlock();
-  if (world_) world_->Told(group.own(), this);
+  if (world_) world_->Told(group.own(), id_);
   failure.Throw();
 }
 
@@ -96,19 +97,19 @@ void Meeting::BreakWith(const RankGroup& group, const Failure& failure) {
     if (on_its_way && call->state == GroupCall::State::kIssued) coming.insert(call->rank);
   }
   // With the lock, or who finds it broken may be told of it once more, in a call of another group.
-  if (world_) world_->Disagree(group.own(), coming, failure, this);
+  if (world_) world_->Disagree(group.own(), coming, failure, id_);
 }
 
 void Meeting::Fail(const RankGroup& group, const Failure& failure) {
   const std::lock_guard lock(mutex_);
   if (!IsBroken()) BreakWith(group, failure);
-  if (world_) world_->Untell(group.own(), this);  // by another that was first
+  if (world_) world_->Untell(group.own(), id_);  // by another that was first
 }
 
 void Meeting::Ended(const RankGroup& group, const CallPtr& call) {
   const std::lock_guard lock(mutex_);
   ended_[group.rank] = call;
-  if (broken_ && world_) world_->Untell(group.own(), this);
+  if (broken_ && world_) world_->Untell(group.own(), id_);
 }
 
 void Meeting::Announce(const RankGroup& group, const CallPtr& call) {
@@ -149,8 +150,9 @@ std::vector<CallPtr> Meeting::Meet(const RankGroup& group, const CallPtr& call) 
   });
   // If all have come, what another does next is no part of this.
   if (numbered.calls.size() < size) ThrowIfBroken(group, lock);
-  if (const int gone = Missed(group, numbered); gone >= 0)
+  if (const int gone = Missed(group, numbered); gone >= 0) {
     BreakFor(group, lock, call, gone, [] { return std::string(); });
+  }
   if (!in_time) {
     std::map<int, CallPtr> missing;  // and what they called last
     for (int rank = 0; rank < group.size(); ++rank) {

@@ -27,7 +27,7 @@ class Meeting {
   // The world that its ranks run in; none for a process of one rank.
   explicit Meeting(std::shared_ptr<World> world) : world_(std::move(world)) {}
 
-  // Of no other, in this process.
+  // Of no other, in this process; from 1.
   uint64_t id() const { return id_; }
 
   // Wakes all who wait: they throw.

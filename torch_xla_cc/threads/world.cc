@@ -207,7 +207,7 @@ Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
         // Its group tells the others: those who are in none of it have done nothing wrong.
         const Failure missing = Missing(States(), rank, limit, false);
         self.waiting = false;
-        Tell(rank, {}, missing, nullptr);
+        Tell(rank, {}, missing, 0);
         return missing;
       }
       if (!in_time) {

@@ -90,11 +90,11 @@ class World : public std::enable_shared_from_this<World> {
   // Ranks that are `coming` to run their graphs, or wait there with a collective that `rank` has
   // pending as well, are to raise this; `rank`, which found it in that meeting, does by itself.
   void Disagree(int64_t rank, const std::set<int64_t>& coming, const Failure& failure,
-                const Meeting* where);
+                uint64_t where);
   // This rank has been told of what was found there.
-  void Told(int64_t rank, const Meeting* where);
+  void Told(int64_t rank, uint64_t where);
   // This rank need not be told of what was found there: its call was not in it.
-  void Untell(int64_t rank, const Meeting* where);
+  void Untell(int64_t rank, uint64_t where);
   // This rank has returned from its function.
   void Finish(int64_t rank, Site site);
   // This rank has raised: the others shall stop.
@@ -114,8 +114,8 @@ class World : public std::enable_shared_from_this<World> {
 
  private:
   struct Rank : RankState {
-    bool told = false;                                        // of failure_
-    std::vector<std::pair<const Meeting*, Failure>> to_tell;  // beside that, of this rank alone
+    bool told = false;                                  // of failure_
+    std::vector<std::pair<uint64_t, Failure>> to_tell;  // beside that, of this rank alone
     bool entered = false;
     bool meets = false;  // its own thread waits for its peers, or has not woken yet
     bool idle = true;
@@ -142,9 +142,8 @@ class World : public std::enable_shared_from_this<World> {
   // All of these with the monitor held.
   bool Runs(int64_t rank) const;  // whether there is such a rank
   void Lose(int64_t rank);
-  void Tell(int64_t rank, const std::set<int64_t>& coming, const Failure& failure,
-            const Meeting* where);
-  bool Forget(int64_t rank, const Meeting* where);
+  void Tell(int64_t rank, const std::set<int64_t>& coming, const Failure& failure, uint64_t where);
+  bool Forget(int64_t rank, uint64_t where);
   // Which all are to be told, but those that are in a later torch.distributed than these, whose
   // it is.
   void SetFailure(Failure failure, const std::vector<int64_t>& whose);
@@ -161,8 +160,8 @@ class World : public std::enable_shared_from_this<World> {
   bool ended_ = false;
   const std::chrono::milliseconds timeout_;
   Failure failure_;
-  std::set<const Meeting*> broken_by_it_;  // those in which ranks failed that it was told to
-  bool final_ = false;                     // no rank goes on after failure_
+  std::set<uint64_t> broken_by_it_;  // those in which ranks failed that it was told to
+  bool final_ = false;               // no rank goes on after failure_
   GraphRunner runner_;
   std::string stopped_;                                // why no rank goes on, if none does
   std::map<std::pair<Members, int>, Joint> meetings_;  // by which time

@@ -9,7 +9,7 @@ namespace xla_cc {
 // Each of them for itself: one that has been told may be in its next world, and find the next
 // failure there, before another has woken.
 void World::Disagree(int64_t rank, const std::set<int64_t>& coming, const Failure& failure,
-                     const Meeting* where) {
+                     uint64_t where) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   if (!Runs(rank) || final_) return;
   if (failure_ && ranks_[rank].told) broken_by_it_.insert(where);
@@ -18,7 +18,7 @@ void World::Disagree(int64_t rank, const std::set<int64_t>& coming, const Failur
 }
 
 void World::Tell(int64_t rank, const std::set<int64_t>& coming, const Failure& failure,
-                 const Meeting* where) {
+                 uint64_t where) {
   for (size_t r = 0; r < ranks_.size(); ++r) {
     const auto other = static_cast<int64_t>(r);
     if (other == rank) continue;
@@ -31,7 +31,7 @@ void World::Tell(int64_t rank, const std::set<int64_t>& coming, const Failure& f
   monitor_.changed.notify_all();
 }
 
-bool World::Forget(int64_t rank, const Meeting* where) {
+bool World::Forget(int64_t rank, uint64_t where) {
   // Where another thread of the rank has heard of it, its own one still has to: it does not wait
   // for its peers any more.
   if (!Runs(rank) || ranks_[rank].meets) return false;
@@ -41,12 +41,12 @@ bool World::Forget(int64_t rank, const Meeting* where) {
   return true;
 }
 
-void World::Untell(int64_t rank, const Meeting* where) {
+void World::Untell(int64_t rank, uint64_t where) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   Forget(rank, where);
 }
 
-void World::Told(int64_t rank, const Meeting* where) {
+void World::Told(int64_t rank, uint64_t where) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   if (!Forget(rank, where)) return;
   Lose(rank);
