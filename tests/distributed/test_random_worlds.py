@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import re
 import sys
+import uuid
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import effort
@@ -26,6 +28,7 @@ import world_oracle
 import world_programs
 import world_runner
 import worlds
+from world_programs import Program
 
 # How many programs for each number of ranks.
 THREADS = {2: 20, 3: 30, 4: 15}
@@ -49,21 +52,25 @@ def _ran_last(text: str) -> int | None:
     return int(seeds[-1]) if seeds else None
 
 
-def run(ranks: Any, seeds: Any, world: int, where: str, killed: bool = False) -> int:
+def run(ranks: Any, programs: Sequence[Program]) -> int:
     """Fails if something is wrong; how many programs were too slow to tell."""
+    by_seed = {program.seed: world_programs.text(program) for program in programs}
     try:
-        by_rank = ranks.run(world_runner.run, seeds, world, where, killed, timeout_s=A_BATCH_S)
+        by_rank = ranks.run(world_runner.run, programs, uuid.uuid4().hex, timeout_s=A_BATCH_S)
     except Exception as error:
         seed = _ran_last(str(error))
         if seed is not None:
-            error.add_note(world_programs.text(world_programs.program(seed, world, where, killed)))
+            error.add_note(by_seed[seed])
         raise
     wrong = [line for lines, _ in by_rank for line in lines]
     if wrong:
-        seed = int(wrong[0].split()[1])
-        program = world_programs.text(world_programs.program(seed, world, where, killed))
+        program = by_seed[int(wrong[0].split()[1])]
         pytest.fail("\n".join([program, *dict.fromkeys(wrong)]), pytrace=False)
     return max(slow for _, slow in by_rank)
+
+
+def run_seeds(ranks: Any, seeds: Iterable[int], world: int, where: str) -> int:
+    return run(ranks, [world_programs.program(seed, world, where) for seed in seeds])
 
 
 def _check_slow(slow: int, count: int) -> None:
@@ -73,14 +80,14 @@ def _check_slow(slow: int, count: int) -> None:
 @pytest.mark.parametrize("world", THREADS)
 def test_threads(world):
     with worlds.World(world) as ranks:
-        slow = sum(run(ranks, seeds, world, "threads") for seeds in _batches(THREADS[world]))
+        slow = sum(run_seeds(ranks, seeds, world, "threads") for seeds in _batches(THREADS[world]))
     _check_slow(slow, THREADS[world])
 
 
 @pytest.mark.parametrize("world", PROCESSES)
 def test_processes(world):
     with processes.Processes(world) as ranks:
-        slow = sum(run(ranks, seeds, world, "processes") for seeds in _batches(PROCESSES[world]))
+        slow = sum(run_seeds(ranks, seeds, world, "processes") for seeds in _batches(PROCESSES[world]))
     _check_slow(slow, PROCESSES[world])
 
 
@@ -88,12 +95,12 @@ def run_killed(seed: int, world: int) -> None:
     """One rank of new processes is killed; the others end the program, and a new world."""
     program = world_programs.program(seed, world, "processes", True)
     outcomes = processes.Processes(world).of_survivors(
-        world_runner.run, [seed], world, "processes", True, timeout_s=A_BATCH_S
+        world_runner.run, [program], uuid.uuid4().hex, timeout_s=A_BATCH_S
     )
     wrong = [line for outcome in outcomes if outcome for line in outcome[0]]
     dead = [rank for rank, outcome in enumerate(outcomes) if outcome is None]
     assert not wrong, "\n".join([world_programs.text(program), *wrong])
-    assert dead == ([program.fault.rank] if program.fault.kind == "killed" else [])
+    assert dead == [program.fault.rank]
 
 
 @pytest.mark.parametrize("world", KILLED)
@@ -135,7 +142,7 @@ def test_the_programs_are_of_all_kinds():
         for seed in range(150)
     ]
     faults = Counter(program.fault.kind for program in programs)
-    assert set(faults) == {kind for kind, weight in world_programs.FAULTS.items() if weight}
+    assert set(faults) == {*world_programs.FAULTS}
     assert max(faults.values()) < 0.6 * len(programs)
     events = [event for program in programs for event in program.events]
     ops = {call.op for event in events for call in event.calls}
@@ -158,7 +165,7 @@ def _again() -> None:
             launch(ranks, seed, world)
         else:
             print(world_programs.text(world_programs.program(seed, world, where)))
-            run(ranks, range(seed, seed + 1), world, where)
+            run_seeds(ranks, [seed], world, where)
 
 
 if __name__ == "__main__":

@@ -128,10 +128,11 @@ def _differ(x: Any, y: Any) -> bool:
 
 
 class Member:
-    """A rank in a group."""
+    """A rank in a group. `plain`: its operands come from the host, and nothing is pending before a call."""
 
-    def __init__(self, group: Any, members: list[int], rank: int) -> None:
+    def __init__(self, group: Any, members: list[int], rank: int, plain: bool) -> None:
         self.group = group
+        self.plain = plain
         self.members = members
         self.rank = rank
         self.own = members.index(rank)
@@ -154,7 +155,7 @@ class Member:
         options: dict[str, Any] = {"group": g, "async_op": call.how != "at once"}
         kind = getattr(dist.ReduceOp, call.kind)
         x = put(operand(call, event, rank))
-        outputs: Any = [torch.zeros_like(x) for _ in range(self.size)]
+        outputs: Any = [self._zeros(call) for _ in range(self.size)]
 
         def parts() -> list[torch.Tensor]:
             return [put(x) for x in _stacked(call, event, rank, self.size)]
@@ -168,30 +169,42 @@ class Member:
         elif op == "all_gather":
             work, found = dist.all_gather(outputs, x, **options), outputs
         elif op == "all_gather_into_tensor":
-            whole = torch.stack(outputs)
+            whole = self._zeros(call, self.size)
             work = dist.all_gather_into_tensor(whole, x, **options)
             found = [whole]
         elif op == "gather":
             found = outputs if self.own == call.root else []
             work = dist.gather(x, found or None, root, **options)
         elif op == "scatter":
-            x = torch.zeros_like(x)
+            x = self._zeros(call)
             inputs = parts() if self.own == call.root else None
             work, found = dist.scatter(x, inputs, root, **options), [x]
         elif op == "reduce_scatter":
-            x = torch.zeros_like(x)
+            x = self._zeros(call)
             work, found = dist.reduce_scatter(x, parts(), kind, **options), [x]
         elif op == "reduce_scatter_tensor":
-            x = torch.zeros_like(x)
-            work = dist.reduce_scatter_tensor(x, torch.stack(parts()), kind, **options)
+            x = self._zeros(call)
+            stacked = self._put_stacked(call, event)
+            work = dist.reduce_scatter_tensor(x, stacked, kind, **options)
             found = [x]
         elif op == "all_to_all_single" and not call.splits:
-            whole = torch.zeros_like(torch.stack(outputs))
-            work = dist.all_to_all_single(whole, torch.stack(parts()), **options)
+            whole = self._zeros(call, self.size)
+            work = dist.all_to_all_single(whole, self._put_stacked(call, event), **options)
             found = [whole]
         else:
             return self._exchange(call, event, options)
         return [work], found
+
+    def _zeros(self, call: Call, *before: int) -> torch.Tensor:
+        """On the device, as data or as something to be computed."""
+        if self.plain:
+            return put(np.zeros((*before, *call.shape), _NUMPY.get(call.dtype, call.dtype)))
+        dtype, device = getattr(torch, call.dtype), torch_xla.device()
+        return torch.zeros((*before, *call.shape), dtype=dtype, device=device)
+
+    def _put_stacked(self, call: Call, event: int) -> torch.Tensor:
+        parts = _stacked(call, event, self.rank, self.size)
+        return put(np.stack(parts)) if self.plain else torch.stack([put(x) for x in parts])
 
     def split(self, call: Call, found: list[Any]) -> list[Any]:
         """Results as `expected` has them: stacked ones by rank."""
@@ -247,12 +260,12 @@ class Member:
                     dist.all_reduce(x, getattr(dist.ReduceOp, call.kind), group=self.group)
             return [], xs
         if call.op == "coalesced_all_gather":
-            outputs = [torch.cat([torch.zeros_like(x)] * n) for x in xs]
+            outputs = [self._zeros(call, n).flatten(0, 1) for x in xs]
             with dist._coalescing_manager(self.group):
                 for output, x in zip(outputs, xs, strict=True):
                     dist.all_gather_into_tensor(output, x, group=self.group)
             return [], outputs
-        outputs = [torch.zeros_like(x) for x in xs]
+        outputs = [self._zeros(call) for x in xs]
         parts = [put(x) for x in _stacked(call, event, rank, n + 1)]
         inputs = [torch.cat(parts[:n]), torch.cat(parts[1:])]
         with dist._coalescing_manager(self.group):
@@ -272,7 +285,7 @@ class Member:
         if call.op == "functional all_gather":
             whole = functional.all_gather_tensor(x[None], 0, g)
             return [functional.wait_tensor(whole)]  # torch takes no views of it before
-        parts = torch.stack([put(x) for x in _stacked(call, event, self.rank, self.size)])
+        parts = self._put_stacked(call, event)
         if call.op == "functional reduce_scatter":
             kind = {"PRODUCT": "product"}.get(call.kind, call.kind.lower())
             part = functional.reduce_scatter_tensor(parts, kind, 0, g)
@@ -291,7 +304,7 @@ class Member:
                 step()
             return [], found
         x = put(operand(call, event, self.rank))
-        y = torch.zeros_like(x)
+        y = self._zeros(call)
         if call.op == "batch":
             ops = [
                 dist.P2POp(dist.isend, x, to, self.group, call.tag),

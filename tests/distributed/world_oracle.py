@@ -7,10 +7,11 @@ the errors that it may raise. Where more than one thing may happen first, both a
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 from world_calls import rows
-from world_programs import Action, Call, Program, actions_of
+from world_programs import KILLS, Action, Call, Program, actions_of
 
 MISMATCH, TIMEOUT = "CollectiveMismatchError", "CollectiveTimeoutError"
 ANY = frozenset({MISMATCH, TIMEOUT, "RanksDisagree"})
@@ -146,8 +147,10 @@ class Play:
         action = rank.actions[rank.at]
         if rank.call == 0 and rank.unit == 0 and not rank.came:
             rank.found.append([])
-            if action.before == "killed":
+            if action.before in KILLS:
                 self.dead.add(rank.rank)
+            if action.before == "killed in it":
+                self.unsure = True  # it may live on for some calls
             if action.before == "too late" and not self._others_gave_up(rank, action):
                 rank.found.pop()
                 return False
@@ -203,6 +206,11 @@ class Play:
         if different and (self.threads or len(slot) == len(members)):
             self._break(group, MISMATCH, self._odd(slot))
             return True
+        crossed = self._crossed(rank, group, call)
+        if crossed is not None:
+            for one in (group, crossed):
+                self._break(one, MISMATCH, frozenset())
+            return True
         if len(slot) < len(members):
             return None
         met = [(r, slot[r][1], slot[r][2]) for r in members]
@@ -212,13 +220,31 @@ class Play:
         self.passed[group, number] = met
         return True
 
+    def _crossed(self, rank: _Rank, group: int, call: Call) -> int | None:
+        """Another group of the same ranks in which one waits: threads have one order of both."""
+        if not (self.threads and _is_node(call)):
+            return None
+        for other in self.ranks:
+            if other.done() or not other.came or other is rank:
+                continue
+            action = other.actions[other.at]
+            if other.call == len(action.calls) or not _is_node(action.calls[other.call]):
+                continue
+            theirs = action.groups[other.call]
+            place = (theirs, self.units.get((theirs, other.rank), 0))
+            waits = place not in self.passed and other.rank in self.slots.get(place, {})
+            same = theirs != group and self.members[theirs] == self.members[group]
+            if waits and same and theirs not in self.broken:
+                return theirs
+        return None
+
     def _odd(self, slot: dict[int, tuple[Any, int, Call]]) -> frozenset[int]:
         fault = self.program.fault
         return frozenset({fault.rank} if fault.kind == "differ" and fault.rank in slot else ())
 
     def _as_planned(self, group: int, event: int, call: Call) -> Any:
         """Who is met if nothing is shifted."""
-        if self.program.fault.kind not in ("differ", "late", "too late", "killed"):
+        if self.program.fault.kind not in ("differ", "late", "too late", *KILLS):
             return "anything"
         return [(rank, event, call) for rank in self.members[group]]
 
@@ -298,10 +324,15 @@ class Play:
         return True
 
 
+@functools.lru_cache(maxsize=4)  # of all ranks on threads
+def play(program: Program) -> Play:
+    return Play(program)
+
+
 def made(program: Program) -> Program | None:
     """The program with the time limits that it needs; None if that has no end."""
     for _ in range(4):
-        needed = Play(program).need_short
+        needed = play(program).need_short
         if needed <= program.short:
             return program
         program = dataclasses.replace(program, short=program.short | needed)

@@ -27,10 +27,10 @@ LAZY = ["all_reduce", "broadcast", "all_gather", "all_gather_into_tensor", "all_
 LAZY += ["reduce_scatter", "reduce_scatter_tensor", *FUNCTIONAL]
 MESSAGES = ["messages", "batch", "objects sent"]
 
-# Few of each, so that programs of XLA are found again.
 SHAPES = [(3,)] * 6 + [(2, 3)] * 3 + [(5,), (), (0,), (1, 2)]
 DTYPES = ["float32"] * 6 + ["int32"] * 2 + ["bfloat16", "int64", "uint8"]
 KINDS = ["SUM"] * 4 + ["MAX", "MIN", "PRODUCT", "AVG"]
+PLAIN = 0.8  # of programs have one shape, type and kind: XLA compiles nothing new for them
 LONG_S, SHORT_S = 60.0, 0.5
 
 FAULTS = {
@@ -43,8 +43,9 @@ FAULTS = {
     "too late": 1,
     "stop": 1,
     "end": 1,
-    "killed": 0,
 }
+# Of processes of which one is killed: before an event, or some milliseconds into its call.
+KILLS = {"killed": 1, "killed in it": 1}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +93,7 @@ class Program:
     events: tuple[Event, ...]
     fault: Fault = Fault()
     short: frozenset[int] = frozenset()  # groups of a short time limit
+    plain: bool = False  # operands come from the host, and nothing is pending before a call
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Action:
     groups: tuple[int, ...]
     lazy: bool = False
     reads: bool = False
-    before: str = ""  # of the fault: late, too late, end, stop, killed
+    before: str = ""  # of the fault: late, too late, end, stop, killed, killed in it
 
 
 def text(program: Program) -> str:
@@ -154,7 +156,7 @@ def actions_of(program: Program, rank: int) -> list[Action]:
             action = dataclasses.replace(action, calls=(fault.detail,))
         if at_fault and fault.kind == "other group":
             action = dataclasses.replace(action, groups=(fault.detail,))
-        if at_fault and fault.kind in ("late", "too late"):
+        if at_fault and fault.kind in ("late", "too late", "killed in it"):
             action = dataclasses.replace(action, before=fault.kind)
         found.append(action)
     if own and fault.kind == "swap":
@@ -168,16 +170,16 @@ def actions_of(program: Program, rank: int) -> list[Action]:
 # Making one.
 
 
-def _call(rng: random.Random, size: int, where: str, ops: list[str], tag: int) -> Call:
+def _call(rng: random.Random, size: int, plain: bool, ops: list[str], tag: int) -> Call:
     op = rng.choice(ops)
     how = "at once"
     if op not in (*OBJECTS, "monitored_barrier", *COALESCED) and rng.random() < 0.35:
         how = rng.choice(["wait", "wait", "twice", "poll", "future", "refused"])
-    shape = rng.choice(SHAPES)
+    shape = SHAPES[0] if plain else rng.choice(SHAPES)
     if not shape and op not in ("all_reduce", "broadcast", "reduce", "messages", "batch"):
         shape = (3,)
-    dtype = rng.choice(DTYPES)
-    kinds = [kind for kind in KINDS if kind != "AVG" or dtype == "float32"]
+    dtype = DTYPES[0] if plain else rng.choice(DTYPES)
+    kinds = [kind for kind in KINDS if kind != "AVG" or dtype == "float32"][: 4 if plain else None]
     return Call(
         op,
         shape,
@@ -191,7 +193,7 @@ def _call(rng: random.Random, size: int, where: str, ops: list[str], tag: int) -
     )
 
 
-def _event(rng: random.Random, groups: tuple[tuple[int, ...], ...], where: str, tag: int) -> Event:
+def _event(rng: random.Random, groups: tuple[tuple[int, ...], ...], plain: bool, tag: int) -> Event:
     world = groups[0]
     reads = tuple(rank for rank in world if rng.random() < 0.15)
     if rng.random() < 0.2:
@@ -199,7 +201,7 @@ def _event(rng: random.Random, groups: tuple[tuple[int, ...], ...], where: str, 
         chosen = tuple(rng.randrange(len(groups)) for _ in range(count))
         calls = tuple(
             dataclasses.replace(
-                _call(rng, len(groups[g]), where, LAZY, tag), how="at once", splits=0
+                _call(rng, len(groups[g]), plain, LAZY, tag), how="at once", splits=0
             )
             for g in chosen
         )
@@ -211,16 +213,16 @@ def _event(rng: random.Random, groups: tuple[tuple[int, ...], ...], where: str, 
     size = len(groups[group])
     kind = rng.random()
     if kind < 0.2 and size > 1:
-        return Event((_call(rng, size, where, MESSAGES, tag),), (group,), False, reads)
+        return Event((_call(rng, size, plain, MESSAGES, tag),), (group,), False, reads)
     if kind < 0.3:
-        return Event((_call(rng, size, where, OBJECTS, tag),), (group,), False, reads)
+        return Event((_call(rng, size, plain, OBJECTS, tag),), (group,), False, reads)
     if kind < 0.36:
-        return Event((_call(rng, size, where, BARRIERS, tag),), (group,), False, reads)
+        return Event((_call(rng, size, plain, BARRIERS, tag),), (group,), False, reads)
     if kind < 0.46:  # two at a time, waited for in the other order
-        two = [_call(rng, size, where, COLLECTIVES[:11], tag) for _ in range(2)]
+        two = [_call(rng, size, plain, COLLECTIVES[:11], tag) for _ in range(2)]
         calls = tuple(dataclasses.replace(call, how="together") for call in two)
         return Event(calls, (group,) * 2, False, reads)
-    return Event((_call(rng, size, where, COLLECTIVES, tag),), (group,), False, reads)
+    return Event((_call(rng, size, plain, COLLECTIVES, tag),), (group,), False, reads)
 
 
 def _other(rng: random.Random, call: Call, size: int) -> Call | None:
@@ -309,11 +311,11 @@ def groups_of(rng: random.Random, world: int) -> tuple[tuple[int, ...], ...]:
 def drawn(seed: int, world: int, where: str, killed: bool = False) -> Program:
     """A program whose time limits are not yet set."""
     rng = random.Random(f"{seed}/{world}/{where}")
+    plain = rng.random() < PLAIN
     groups = groups_of(rng, world)
-    events = [_event(rng, groups, where, tag) for tag in range(rng.randint(1, rng.choice([4, 12])))]
-    kinds = {"killed": 1} if killed else FAULTS
-    fault, events = _fault(rng, groups, events, kinds)
-    return Program(seed, world, where, groups, tuple(events), fault)
+    events = [_event(rng, groups, plain, tag) for tag in range(rng.randint(1, rng.choice([4, 12])))]
+    fault, events = _fault(rng, groups, events, KILLS if killed else FAULTS)
+    return Program(seed, world, where, groups, tuple(events), fault, plain=plain)
 
 
 @functools.lru_cache(maxsize=4)  # of all ranks on threads
@@ -323,6 +325,6 @@ def program(seed: int, world: int, where: str, killed: bool = False) -> Program:
 
     for attempt in range(20):
         found = world_oracle.made(drawn(seed + attempt * 1_000_003, world, where, killed))
-        if found is not None and (not killed or found.fault.kind == "killed"):
+        if found is not None and (not killed or found.fault.kind in KILLS):
             return dataclasses.replace(found, seed=seed)
     raise AssertionError(f"no program of seed {seed} ends")

@@ -1,9 +1,9 @@
 """Runs programs of world_programs.py on ranks, and says what each may not have got.
 
-    run(rank, seeds, world, where)  # on every rank: what is wrong, in words
+    run(rank, programs, name)  # on every rank: what is wrong, in words
 
 Each program has a world of its own, and begins with an all_reduce in it: what the one before has
-left behind shows there.
+left behind shows there. `name` is of this run alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -23,14 +23,14 @@ import torch_xla
 import world_calls
 import world_oracle
 import world_programs
-from world_oracle import Expected, Play
-from world_programs import LONG_S, OBJECTS, SHORT_S, Action, Program
+from world_oracle import Expected
+from world_programs import KILLS, LONG_S, OBJECTS, SHORT_S, Action, Program
 
 from torch_xla_cc import RanksDisagree
 from torch_xla_cc.distributed import in_graph
 
-SLACK_S = 5.0
 _GIVEN_UP_S = 30.0
+_HEARD_S = 20.0  # of a process of this machine that was killed
 
 
 class OwnError(Exception):
@@ -126,13 +126,14 @@ class _Run:
             }
         dist.init_process_group(backend, **options)
         world = dist.group.WORLD
-        self.groups = [world_calls.Member(world, [*range(self.program.world)], self.rank)]
+        plain = self.program.plain
+        self.groups = [world_calls.Member(world, [*range(self.program.world)], self.rank, plain)]
         for number, members in enumerate(self.program.groups[1:], 1):
             limit = timedelta(seconds=self._limit(number))
             group = dist.new_group(list(members), timeout=limit)
             ours = self.rank in members
             self.groups.append(
-                world_calls.Member(group, sorted(members), self.rank) if ours else None
+                world_calls.Member(group, sorted(members), self.rank, plain) if ours else None
             )
 
     def _limit(self, group: int) -> float:
@@ -147,7 +148,7 @@ class _Run:
             self._complain(f"the first all_reduce gives {found}")
 
     def _play(self) -> None:
-        expected = Play(self.program).expected(self.rank)
+        expected = world_oracle.play(self.program).expected(self.rank)
         actions = world_programs.actions_of(self.program, self.rank)
         for at, action in enumerate(actions):
             if action.reads:
@@ -181,6 +182,9 @@ class _Run:
             raise OwnError
         elif action.before == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
+        elif action.before == "killed in it":
+            soon = self.program.seed % 30 / 1000
+            threading.Timer(soon, os.kill, (os.getpid(), signal.SIGKILL)).start()
 
     def _calls(self, action: Action) -> list[tuple[Any, float]]:
         """Results, or the exception, of each call, and how long it took."""
@@ -235,7 +239,7 @@ class _Run:
     ) -> None:
         call, group = action.calls[i], action.groups[i]
         where = f"event {action.event}, group {group}, {call.op}"
-        if seconds > LONG_S:
+        if seconds > (_HEARD_S if self.program.fault.kind in KILLS else LONG_S):
             self._complain(f"{where}: took {seconds:.1f} s")
         if wanted is None:
             wanted = Expected("anything", world_oracle.ANY)  # type: ignore[arg-type]
@@ -275,28 +279,28 @@ class _Run:
             self._complain(f"destroy_process_group: {type(error).__name__}: {error}")
 
 
-def run(
-    rank: int, seeds: Iterable[int], world: int, where: str, killed: bool = False
-) -> tuple[list[str], int]:
+def run(rank: int, programs: Sequence[Program], name: str) -> tuple[list[str], int]:
     """What is wrong in these programs, and how many were too slow to tell."""
+    where, world = programs[0].where, programs[0].world
     side = Side(world) if where == "threads" else SideOfProcesses(world)
     wrong: list[str] = []
     slow = 0
-    for seed in seeds:
-        program = world_programs.program(seed, world, where, killed)
+    for number, program in enumerate(programs):
         if rank == 0:
-            print(f"program {seed}", file=sys.stderr, flush=True)
-        name = f"{seed}/{killed}"
-        one = _Run(rank, program, side, name)
+            print(f"program {program.seed}", file=sys.stderr, flush=True)
+        own = f"{name}/{number}"
+        one = _Run(rank, program, side, own)
         found = one.run()
         slow += one.slow
         if found and not one.slow:
-            wrong += [f"program {seed}", *found]
+            wrong += [f"program {program.seed}", *found]
         if wrong:
-            side.note(f"{name}/wrong")
-        if program.fault.kind == "killed":
+            side.note(f"{own}/wrong")
+        if program.fault.kind in KILLS:
+            if program.fault.rank == rank:
+                time.sleep(_GIVEN_UP_S)  # it will be killed
             break
-        side.meet(f"{name}/end")
-        if side.noted(f"{name}/wrong"):
+        side.meet(f"{own}/end")
+        if side.noted(f"{own}/wrong"):
             break  # what comes next would be blamed for it
     return wrong, slow
