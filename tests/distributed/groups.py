@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import time
@@ -208,6 +209,40 @@ def _sockets_to(port):
             _, _, remote, *rest = line.split()
             count += int(remote.rsplit(":")[-1], 16) == port and f"socket:[{rest[6]}]" in own
     return count
+
+
+def threads_of_failed(rank, world, path):
+    """How many threads a rank has after worlds that failed have ended, by the way they failed."""
+
+    def end_of(how):
+        store = dist.FileStore(f"{path}/{how}", world)
+        limit = timedelta(seconds=60)
+        dist.init_process_group("xla_cc", store=store, rank=rank, world_size=world, timeout=limit)
+        assert sum_of_ones() == [world] * 2
+        wrong = rank == 0 and not how.startswith("right")
+        x = torch.ones(3 if wrong else 2).to(torch_xla.device())
+        try:
+            if "message" in how:
+                y = torch.zeros(2).to(torch_xla.device())
+                other = dist.isend(x, (rank + 1) % world)
+                try:
+                    dist.recv(y, (rank - 1) % world)
+                finally:  # gloo says of no send that it is done, unless somebody waits
+                    other.wait()
+            dist.all_reduce(x)
+        except torch_xla_cc.RanksDisagree:
+            assert not how.startswith("right")
+        else:
+            assert how.startswith("right")
+        dist.destroy_process_group()
+        del x
+        gc.collect()
+
+    found = []
+    for how in ("right", "right again", "call", "call again", "message", "right after"):
+        end_of(how)
+        found.append(len(os.listdir("/proc/self/task")))
+    return found
 
 
 def wrong_splits(rank):

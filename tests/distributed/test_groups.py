@@ -46,6 +46,12 @@ def test_file(where, backend, tmp_path):
     assert fresh(where, 2, groups.by_url, 2, where, backend, url) == [[2.0, 2.0]] * 2
 
 
+def test_worlds_that_failed_leave_no_threads(tmp_path):
+    with processes.Processes(2) as ranks:
+        for found in ranks.run(groups.threads_of_failed, 2, str(tmp_path)):
+            assert found[1:] == [found[0]] * 5
+
+
 def test_late_with_a_file(tmp_path):
     with processes.Processes(2) as ranks:
         assert ranks.run(groups.late, 2, f"{tmp_path}/ranks") == [[2.0, 2.0]] * 2

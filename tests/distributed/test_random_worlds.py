@@ -8,11 +8,14 @@ What a program is: world_programs.py. A program that fails is printed, and runs 
     PYTHONPATH=python:tests/harness python tests/distributed/test_random_worlds.py WHERE WORLD SEED
 
 where WHERE is `threads` or `processes`; `launches` for those of world_launches.py, `killed` for
-processes of which one is killed.
+processes of which one is killed. With a fourth argument N a program of the first two is made as
+small as it can be and still fail once in N runs (world_shrink.py).
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import re
 import sys
 import uuid
@@ -27,6 +30,7 @@ import world_launches
 import world_oracle
 import world_programs
 import world_runner
+import world_shrink
 import worlds
 from world_programs import Program
 
@@ -87,7 +91,9 @@ def test_threads(world):
 @pytest.mark.parametrize("world", PROCESSES)
 def test_processes(world):
     with processes.Processes(world) as ranks:
-        slow = sum(run_seeds(ranks, seeds, world, "processes") for seeds in _batches(PROCESSES[world]))
+        slow = sum(
+            run_seeds(ranks, seeds, world, "processes") for seeds in _batches(PROCESSES[world])
+        )
     _check_slow(slow, PROCESSES[world])
 
 
@@ -147,15 +153,52 @@ def test_the_programs_are_of_all_kinds():
     events = [event for program in programs for event in program.events]
     ops = {call.op for event in events for call in event.calls}
     every = {*world_programs.COLLECTIVES, *world_programs.OBJECTS, *world_programs.MESSAGES}
-    assert ops == every | {*world_programs.BARRIERS, *world_programs.FUNCTIONAL}
+    every |= {*world_programs.BARRIERS, *world_programs.FUNCTIONAL, world_programs.ANYONE}
+    assert ops == every
     assert sum(event.lazy for event in events) > 100
     # Few of which nothing can be said after some event, and most of no more than a blink.
     assert sum(world_oracle.Play(program).unsure for program in programs) < 0.1 * len(programs)
     assert sum(bool(program.short) for program in programs) < 0.4 * len(programs)
 
 
+def _fails(where: str, program: Program, times: int) -> bool:
+    made: Any = processes.Processes if where == "processes" else worlds.World
+    try:
+        with made(program.world) as ranks:
+            for _ in range(times):
+                run(ranks, [program])
+    except (Exception, pytest.fail.Exception):
+        print(f"fails, with {len(program.events)} events", file=sys.stderr)
+        return True
+    return False
+
+
+def test_programs_are_made_smaller():
+    program = next(
+        one
+        for one in (world_programs.program(seed, 3, "threads") for seed in range(1000))
+        if one.fault.kind == "differ" and len(one.events) > 6 and len(one.groups) > 2
+    )
+
+    def fails(one: Program) -> bool:
+        return one.fault.kind == "differ" and any(event.reads for event in one.events)
+
+    program = dataclasses.replace(
+        program, events=(dataclasses.replace(program.events[0], reads=(1,)), *program.events[1:])
+    )
+    least = world_shrink.shrunk(program, fails)
+    assert fails(least)
+    assert not any(fails(one) for one in world_shrink.smaller(least) if world_oracle.made(one))
+    assert len(least.events) <= 2
+
+
 def _again() -> None:
     where, world, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    if len(sys.argv) > 4:
+        program = world_programs.program(seed, world, where)
+        fails = functools.partial(_fails, where, times=int(sys.argv[4]))
+        print(world_programs.text(world_shrink.shrunk(program, fails)))
+        return
     if where == "killed":
         run_killed(seed, world)
         return

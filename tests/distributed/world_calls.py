@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 import torch_xla
-from world_programs import Call
+from world_programs import ANYONE, Call
 
 import torch_xla_cc.distributed
 
@@ -96,6 +96,11 @@ def expected(call: Call, met: list[tuple[int, int, Call]], own: int) -> list[Any
     if op == "scatter_object_list":
         rank, event, its = met[call.root]
         return [said(its, event, rank) + f" to {own}"]
+    if op == ANYONE:
+        others = [
+            (rank, operand(its, event, rank)) for rank, event, its in met if rank != met[own][0]
+        ]
+        return [one for rank, x in others for one in (str(rank), x)] if own == call.root else []
     if op in ("messages", "batch", "objects sent"):
         rank, event, its = met[(own - call.peer) % size]
         return [said(its, event, rank)] if op == "objects sent" else [operand(its, event, rank)]
@@ -128,7 +133,7 @@ def _differ(x: Any, y: Any) -> bool:
 
 
 class Member:
-    """A rank in a group. `plain`: its operands come from the host, and nothing is pending before a call."""
+    """A rank in a group. `plain`: its operands are data, and nothing is pending before a call."""
 
     def __init__(self, group: Any, members: list[int], rank: int, plain: bool) -> None:
         self.group = group
@@ -143,6 +148,8 @@ class Member:
         op, g, rank = call.op, self.group, self.rank
         if call.is_message():
             return self._messages(call, event)
+        if op == ANYONE:
+            return [], self._from_anyone(call, event)
         if op in ("barrier", "monitored_barrier"):
             return self._barrier(call)
         if op.endswith(("_object", "_object_list")):
@@ -291,6 +298,17 @@ class Member:
             part = functional.reduce_scatter_tensor(parts, kind, 0, g)
             return [functional.wait_tensor(part)]
         return [functional.wait_tensor(functional.all_to_all_single(parts, None, None, g))]
+
+    def _from_anyone(self, call: Call, event: int) -> list[Any]:
+        if self.own != call.root:
+            x = put(operand(call, event, self.rank))
+            dist.send(x, self.members[call.root], self.group, call.tag)
+            return []
+        found = {}
+        for _ in range(self.size - 1):
+            x = self._zeros(call)
+            found[dist.recv(x, None, self.group, call.tag)] = x
+        return [one for rank in sorted(found) for one in (str(rank), found[rank])]
 
     def _messages(self, call: Call, event: int) -> tuple[list[Any], list[Any]]:
         to = self.members[(self.own + call.peer) % self.size]

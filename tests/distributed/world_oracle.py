@@ -11,7 +11,7 @@ import functools
 from typing import Any
 
 from world_calls import rows
-from world_programs import KILLS, Action, Call, Program, actions_of
+from world_programs import ANYONE, KILLS, Action, Call, Program, actions_of
 
 MISMATCH, TIMEOUT = "CollectiveMismatchError", "CollectiveTimeoutError"
 ANY = frozenset({MISMATCH, TIMEOUT, "RanksDisagree"})
@@ -44,7 +44,7 @@ def keys(call: Call) -> list[Any]:
     op = call.op.removeprefix("functional ")
     if op in ("barrier", "monitored_barrier"):
         return ["barrier"]
-    root = call.root if op in ("broadcast", "reduce", "gather", "scatter") else None
+    root = call.root if op in ("broadcast", "reduce", "gather", "scatter", ANYONE) else None
     if op in _IN_TWO:
         root = None if op == "all_gather_object" else call.root
         sizes = [(size, None if size == "sizes all_gather" else root) for size in _IN_TWO[op]]
@@ -64,7 +64,7 @@ def _fit(calls: list[Call]) -> bool:
 
 def _is_node(call: Call) -> bool:
     """Whether threads meet in their graphs for it, and not before."""
-    meets = call.splits or call.op in ("all_to_all", "barrier", "monitored_barrier")
+    meets = call.splits or call.op in ("all_to_all", "barrier", "monitored_barrier", ANYONE)
     return not call.is_message() and not meets
 
 

@@ -24,8 +24,9 @@ COLLECTIVES = [*REDUCTIONS, "broadcast", "gather", "scatter", *GATHERS, *COALESC
 FUNCTIONAL = ["functional all_reduce", "functional all_gather", "functional reduce_scatter"]
 FUNCTIONAL += ["functional all_to_all", "functional broadcast"]
 LAZY = ["all_reduce", "broadcast", "all_gather", "all_gather_into_tensor", "all_to_all_single"]
-LAZY += ["reduce_scatter", "reduce_scatter_tensor", *FUNCTIONAL]
+LAZY += ["reduce_scatter", "reduce_scatter_tensor", "batch", *FUNCTIONAL]
 MESSAGES = ["messages", "batch", "objects sent"]
+ANYONE = "from anyone"  # the root receives what all others send: of programs without a fault
 
 SHAPES = [(3,)] * 6 + [(2, 3)] * 3 + [(5,), (), (0,), (1, 2)]
 DTYPES = ["float32"] * 6 + ["int32"] * 2 + ["bfloat16", "int64", "uint8"]
@@ -317,6 +318,12 @@ def drawn(seed: int, world: int, where: str, killed: bool = False) -> Program:
     groups = groups_of(rng, world)
     events = [_event(rng, groups, plain, tag) for tag in range(rng.randint(1, rng.choice([4, 12])))]
     fault, events = _fault(rng, groups, events, KILLS if killed else FAULTS)
+    if fault.kind == "none" and rng.random() < 0.3:
+        group = rng.randrange(len(groups))
+        tag = 500 + len(events)  # which objects are sent without
+        call = _call(rng, len(groups[group]), plain, [ANYONE], tag)
+        call = dataclasses.replace(call, how="at once")
+        events.insert(rng.randrange(len(events) + 1), Event((call,), (group,)))
     return Program(seed, world, where, groups, tuple(events), fault, plain=plain)
 
 

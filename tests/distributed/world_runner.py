@@ -224,7 +224,9 @@ class _Run:
             for call, group in zip(action.calls, action.groups, strict=True):
                 member = self.groups[group]
                 assert member is not None
-                _, found = member.start(call, action.event)
+                works, found = member.start(call, action.event)
+                if call.is_message():
+                    world_calls.finish(works, call.how, False)
                 results.append((found, call, member))
             way = (self.rank + action.event) % 3  # of this rank's own
             if way == 0:

@@ -107,6 +107,7 @@ HostSend::HostSend(PointToPoint ends, const at::Tensor& x, at::Tensor bytes, uin
     ends_.own_mail->Put(ends_.tag, {header[0], std::move(bytes)});
     return;
   }
+  ++*ends_.in_gloo;
   InGloo(ends_, [&] {
     parts_.push_back(ends_.gloo->send(header, ends_.peer, ends_.tag));
     Tensors data{std::move(bytes)};
@@ -122,13 +123,14 @@ void HostSend::Await(Timeout limit) {
   try {
     InGloo(ends_, [&] {
       for (const WorkPtr& part : parts_) part->wait(limit);
+      if (!parts_.empty()) --*ends_.in_gloo;
+      parts_.clear();
       ends_.check->ThrowIfBroken();  // the receiver may have found it wrong
     });
   } catch (...) {
     failed_ = std::current_exception();
     throw;
   }
-  parts_.clear();
   ends_.call->End(GroupCall::State::kDone);
   done_ = true;
 }
@@ -161,6 +163,7 @@ HostReceive::HostReceive(PointToPoint ends, at::Tensor x)
     own_number_ = ends_.own_mail->Ask(ends_.tag);
     return;
   }
+  ++*ends_.in_gloo;
   InGloo(ends_, [&] {
     header_work_ = ends_.peer == kAnySource ? ends_.gloo->recvAnysource(headers, ends_.tag)
                                             : ends_.gloo->recv(headers, ends_.peer, ends_.tag);
@@ -200,6 +203,7 @@ void HostReceive::Take() {
   } else if (data[0].numel() > 0) {
     ends_.gloo->recv(data, source_, header.data_tag)->wait(ends_.call->timeout);
   }
+  if (!ends_.to_itself()) --*ends_.in_gloo;
   if (!fits) throw CollectiveMismatch(wrong);
 }
 

@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "torch_xla_cc/distributed/host/background_task.h"
+#include "torch_xla_cc/distributed/host/gloo_group.h"
 #include "torch_xla_cc/distributed/host/store_check.h"
 #include "torch_xla_cc/distributed/transport.h"
 #include "torch_xla_cc/distributed/work.h"
@@ -41,6 +42,7 @@ class OwnMail {
 struct PointToPoint {
   RankGroup group;
   c10::intrusive_ptr<c10d::Backend> gloo;
+  InGlooCount in_gloo;
   StoreCheckPtr check;
   std::shared_ptr<Health> health;
   std::shared_ptr<OwnMail> own_mail;

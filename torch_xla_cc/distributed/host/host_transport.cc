@@ -68,17 +68,8 @@ HostTransport::HostTransport(RankGroup group, c10::intrusive_ptr<c10d::Backend> 
                              std::string why)
     : Transport(std::move(group)),
       why_(std::move(why)),
-      gloo_(std::move(gloo)),
+      gloo_(std::move(gloo), shared_health()),
       check_(std::make_shared<StoreCheck>(this->group(), store, mode)) {}
-
-HostTransport::~HostTransport() {
-  try {
-    health().ThrowIfBroken();
-  } catch (const std::exception&) {
-    // It would wait for calls that will not end.
-    (void)gloo_.release();
-  }
-}
 
 void HostTransport::Announce(const CallPtr&) {}  // in the queue, before the call is given to gloo
 
@@ -95,8 +86,9 @@ c10::intrusive_ptr<HostWork> HostTransport::Enqueue(const CallPtr& call, std::ve
     const py::gil_scoped_acquire locked;
     said = SaidOf(*call);
   }
-  auto work = c10::make_intrusive<HostWork>(call, std::move(said), std::move(parts),
-                                            std::move(outputs), check_, shared_health());
+  auto work =
+      c10::make_intrusive<HostWork>(call, std::move(said), std::move(parts), std::move(outputs),
+                                    check_, shared_health(), gloo_.count());
   if (call->async) {
     queue_.Add([work] { work->Start(); });
   } else {
@@ -368,7 +360,8 @@ PointToPoint HostTransport::Ends(const CallPtr& call, int peer, int tag) {
   const py::gil_scoped_acquire locked;
   Said said = SaidOf(*call);
   check_->Note(said);
-  return {group(), gloo_, check_, shared_health(), own_mail_, call, std::move(said), peer, tag};
+  return {group(), gloo_.pointer(), gloo_.count(), check_, shared_health(), own_mail_,
+          call,    std::move(said), peer,          tag};
 }
 
 // All have come when the call has been compared.

@@ -6,6 +6,7 @@
 #include <map>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "torch_xla_cc/distributed/host/gloo_group.h"
 #include "torch_xla_cc/distributed/host/host_p2p.h"
 #include "torch_xla_cc/distributed/host/host_work.h"
 #include "torch_xla_cc/distributed/transport.h"
@@ -17,7 +18,6 @@ class HostTransport final : public Transport {
  public:
   HostTransport(RankGroup group, c10::intrusive_ptr<c10d::Backend> gloo,
                 const c10::intrusive_ptr<c10d::Store>& store, CheckMode mode, std::string why);
-  ~HostTransport() override;
 
   // Waits until all ranks have come to a call that something else carries out. What each said.
   std::vector<Said> Compare(const CallPtr& call);
@@ -69,7 +69,7 @@ class HostTransport final : public Transport {
                    const std::vector<int64_t>& sizes, const c10d::ReduceOp& op);
 
   const std::string why_;  // the host and not XLA
-  c10::intrusive_ptr<c10d::Backend> gloo_;
+  GlooGroup gloo_;
   StoreCheckPtr check_;
   std::shared_ptr<OwnMail> own_mail_ = std::make_shared<OwnMail>();
   std::mutex sends_mutex_;        // of the next two: threads of this rank may send at once

@@ -1,5 +1,7 @@
 #include "torch_xla_cc/distributed/host/host_work.h"
 
+#include <c10/util/ScopeExit.h>
+
 #include <chrono>
 
 #include "torch_xla_cc/distributed/host/host_memory.h"
@@ -17,7 +19,7 @@ constexpr Timeout kSlice{500};
 }  // namespace
 
 HostWork::HostWork(CallPtr call, Said said, std::vector<Step> steps, Tensors outputs,
-                   StoreCheckPtr check, std::shared_ptr<Health> health)
+                   StoreCheckPtr check, std::shared_ptr<Health> health, InGlooCount in_gloo)
     : Work(-1, c10d::OpType::UNKNOWN),
       call_(std::move(call)),
       said_(std::move(said)),
@@ -25,6 +27,7 @@ HostWork::HostWork(CallPtr call, Said said, std::vector<Step> steps, Tensors out
       outputs_(std::move(outputs)),
       check_(std::move(check)),
       health_(std::move(health)),
+      in_gloo_(std::move(in_gloo)),
       left_(steps_.size() + 1) {}
 
 void HostWork::Start() {
@@ -36,7 +39,10 @@ void HostWork::Start() {
     call_->state = GroupCall::State::kRunning;
     const auto self = c10::intrusive_ptr<HostWork>::reclaim_copy(this);
     std::vector<WorkPtr> works;
-    for (const Step& step : steps_) works.push_back(step.start());
+    for (const Step& step : steps_) {
+      ++*in_gloo_;
+      works.push_back(step.start());
+    }
     for (const WorkPtr& work : works) {
       work->getFuture()->addCallback([self](c10::ivalue::Future& step) { self->StepEnded(step); });
     }
@@ -48,6 +54,8 @@ void HostWork::Start() {
 }
 
 void HostWork::StepEnded(c10::ivalue::Future& step) {
+  const InGlooCount in_gloo = in_gloo_;
+  const auto ended = c10::make_scope_exit([&] { --*in_gloo; });
   if (step.hasError()) {
     try {
       check_->Explain(*call_, said_, step.tryRetrieveErrorMessage(), -1);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <mutex>
 
+#include "torch_xla_cc/distributed/host/gloo_group.h"
 #include "torch_xla_cc/distributed/host/store_check.h"
 #include "torch_xla_cc/distributed/transport.h"
 #include "torch_xla_cc/distributed/work.h"
@@ -21,7 +22,7 @@ class HostWork final : public c10d::Work {
   };
 
   HostWork(CallPtr call, Said said, std::vector<Step> steps, Tensors outputs, StoreCheckPtr check,
-           std::shared_ptr<Health> health);
+           std::shared_ptr<Health> health, InGlooCount in_gloo);
 
   // Meets the other ranks and starts the steps. In the order of the calls of the group.
   void Start();
@@ -50,6 +51,7 @@ class HostWork final : public c10d::Work {
   const Tensors outputs_;
   const StoreCheckPtr check_;
   const std::shared_ptr<Health> health_;
+  const InGlooCount in_gloo_;
 
   mutable std::mutex state_mutex_;
   std::condition_variable changed_;
