@@ -74,8 +74,8 @@ def recipes(draw: st.DrawFn, client: str) -> Recipe:
         clip=draw(st.booleans()),
         evaluates=draw(st.booleans()),
         resumes=resumes,
-        # Of ZeroRedundancyOptimizer a state is consolidated by that adapter alone: without, ranks that
-        # receive raise, and those that send wait for them until the timeout.
+        # Only with that adapter is the state of ZeroRedundancyOptimizer consolidated. Without it
+        # ranks that receive raise, and those that send wait for them until the timeout.
         ends_steps=draw(st.sampled_from([True, True, False])) or (client == "zero" and resumes > 0),
     )
 

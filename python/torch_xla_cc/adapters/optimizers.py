@@ -61,8 +61,8 @@ _patches = Patches("adapters.optimizers", _make)
 def install() -> None:
     """Have `step()` of every torch.optim.Optimizer with XLA tensors end with torch_xla.sync().
 
-    And have ZeroRedundancyOptimizer.consolidate_state_dict work, which is refused by torch.load; its
-    load_state_dict leaves states of parameters of no dimension on their device.
+    And have ZeroRedundancyOptimizer.consolidate_state_dict work, which is refused by torch.load;
+    its load_state_dict leaves states of parameters of no dimension on their device.
     """
     _patches.install()
 
