@@ -4,7 +4,7 @@
   tensors. A DTensor and an XLA tensor are refused (`_refuse_mixed` in dtensor.py), and formulas of
   gradients call it: of maximum and where itself. That of clamp makes the tensor first.
 - Of an empty list of dimensions torch reduces all, and torch_xla 2.9.0 none: `x.amax()` is x there.
-- `where` and `clamp` take a number on the CPU beside tensors of another device, and torch_xla's do not.
+- `where` and `clamp` take a number of the CPU beside tensors of a device, and torch_xla's do not.
 - Of devices that torch does not know `torch.norm` calls an older operator, which has no strategy.
 """
 
@@ -85,7 +85,7 @@ def _where_of_tensors(
     if like is not None:
         made = [_of_mesh(one, like, one.dtype, "xla") for one in args]
         if any(one is not given for one, given in zip(made, args, strict=True)):
-            return torch.where(*made)
+            return torch.where(made[0], made[1], made[2])
     # torch's kernel, which is that of all devices: it is this key's in all but the name.
     key = torch_c.DispatchKey
     below = keys.remove(key.AutogradXLA).add(key.AutogradOther)
