@@ -77,7 +77,7 @@ def module(rank: int, strategy: str, orig: bool) -> bytes:
 
 
 def calls_and_compiled(strategy: str) -> tuple[dict[str, int], dict[str, int]]:
-    """Collectives of a step of rank 5 by opcode, and those of what the TPU's compiler made of it."""
+    """Collectives of a step of rank 5 by opcode, and those that the TPU's compiler left of them."""
     with in_world(5, strategy, False) as training:
         report = torch_xla_cc.inspect(training.step, target=TARGET)
         del training
