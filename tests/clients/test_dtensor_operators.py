@@ -3,11 +3,15 @@
 Each was found by random programs: test_random_layers.py.
 """
 
+import pickle
+
+import forks
 import processes
 import pytest
 import random_layers as layers
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 pytestmark = pytest.mark.usefixtures("leaves_ranks")
@@ -133,3 +137,35 @@ def test_layer_norm_of_a_rank_without_rows():
     (y * y).sum().backward()
     for found in processes.run(2, of_no_rows):
         torch.testing.assert_close(found, [y.detach(), x.grad, scale.grad], rtol=1e-4, atol=1e-4)
+
+
+def ways_of_plain_tensors():
+    """torch.clamp and torch.where, called in all ways that torch has."""
+    x = layers.numbers(3, 4, 5).to("xla")
+
+    def clamped(x):
+        return torch.clamp(torch.where(x > 0, x, x * 2), -0.5, 0.5).sum()
+
+    with forward_ad.dual_level():
+        dual = forward_ad.unpack_dual(clamped(forward_ad.make_dual(x, torch.ones_like(x))))
+        found = [*dual]
+    with torch.inference_mode():
+        found.append(clamped(x))
+    found += [torch.func.grad(clamped)(x), torch.func.vmap(clamped)(x)]
+    found += [torch.compile(clamped, backend="openxla")(x), torch.jit.script(clamped)(x.cpu())]
+    assert pickle.loads(pickle.dumps(torch.clamp)) is torch.clamp
+    return [one.cpu() for one in found]
+
+
+@forks.alone
+def test_ways_of_plain_tensors_stay_as_they_are():
+    import torch_xla
+
+    from torch_xla_cc.adapters import dtensor
+
+    torch_xla.device()
+    before = ways_of_plain_tensors()
+    with dtensor.installed():
+        within = ways_of_plain_tensors()
+    torch.testing.assert_close(within, before, rtol=0, atol=0)
+    torch.testing.assert_close(ways_of_plain_tensors(), before, rtol=0, atol=0)
