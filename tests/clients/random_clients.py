@@ -60,8 +60,6 @@ def recipes(draw: st.DrawFn, client: str) -> Recipe:
     if all(layer.kind != "norm" for layer in model.layers) and draw(st.integers(0, 5)) == 5:
         rows = (0, *rows[1:])
     resumes = draw(st.sampled_from([0, 0, 1]))
-    if client == "zero":
-        resumes = 0  # some recipes then wait for each other; test_found_by_random.py has one
     return Recipe(
         client=client,
         size=size,
@@ -76,7 +74,9 @@ def recipes(draw: st.DrawFn, client: str) -> Recipe:
         clip=draw(st.booleans()),
         evaluates=draw(st.booleans()),
         resumes=resumes,
-        ends_steps=draw(st.sampled_from([True, True, False])),
+        # Only with that adapter is the state of ZeroRedundancyOptimizer consolidated. Without it
+        # ranks that receive raise, and those that send wait for them until the timeout.
+        ends_steps=draw(st.sampled_from([True, True, False])) or (client == "zero" and resumes > 0),
     )
 
 

@@ -166,7 +166,7 @@ def test_stock_shares_a_buffer_that_it_gives_away():
         (a + 0).tolist()
 
 
-def consolidates(rank):
+def consolidates(rank, with_adapter=True):
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
     from torch_xla_cc.adapters import optimizers
@@ -187,9 +187,53 @@ def consolidates(rank):
             state[i][name].cpu() for i in range(4) for name in ("step", "exp_avg", "exp_avg_sq")
         ]
 
-    return _both(train, optimizers)
+    return _both(train, *([optimizers] if with_adapter else []))
 
 
 def test_zero_is_consolidated():
     assert processes.run(2, consolidates)[0] == {"xla": [], "cpu": []}
     _same(processes.run(2, consolidates)[1:])
+
+
+def test_stock_cannot_consolidate_without_the_adapter():
+    """As docs/clients/zero_redundancy_optimizer.md says; who sends may then wait for the others."""
+    with processes.Processes(2) as ranks:
+        _, ((error, _), _) = ranks.outcomes(consolidates, False)
+    assert "don't know how to restore data location" in str(error)
+
+
+def loads(rank):
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    from torch_xla_cc.adapters import optimizers
+
+    def train(kind):
+        number = nn.Parameter(torch.tensor(2.0, device=kind))
+        vector = nn.Parameter(torch.tensor([1.0, 3.0], device=kind))
+
+        def make():
+            return ZeroRedundancyOptimizer(
+                [number, vector], torch.optim.SGD, lr=0.1, momentum=0.9, foreach=True
+            )
+
+        def step(optimizer):
+            optimizer.zero_grad()
+            (number * vector).square().sum().backward()
+            optimizer.step()
+
+        optimizer = make()
+        step(optimizer)
+        optimizer.consolidate_state_dict()
+        state = optimizer.state_dict()
+        optimizer = make()
+        optimizer.load_state_dict(state)
+        step(optimizer)
+        return [number.detach().cpu(), vector.detach().cpu()]
+
+    return _both(train, optimizers)
+
+
+def test_zero_loads_momentum_of_a_number():
+    """torch leaves it on the CPU, and foreach operators of XLA and CPU tensors end the process."""
+    with processes.Processes(1) as ranks:
+        _same(ranks.run(loads))

@@ -2,6 +2,7 @@
 
 import threading
 
+import forks
 import pytest
 import runs
 import torch
@@ -118,3 +119,25 @@ def _on_one(size):
 def test_ranks_on_threads(strategy, orig):
     for found, wanted in zip(worlds.run(3, on_threads, strategy, orig), _on_one(3), strict=True):
         assert found == pytest.approx(wanted, rel=1e-4)
+
+
+@forks.alone
+def test_ranks_of_a_tpu_trace_one_program():
+    import fsdp1_for_tpu as for_tpu
+
+    for strategy in ("FULL_SHARD", "SHARD_GRAD_OP"):
+        for_tpu.module(0, strategy, False)  # the first of a process has results in another order
+        assert len({for_tpu.module(rank, strategy, False) for rank in (0, 5, 7)}) == 1
+    # As docs/clients/fsdp1.md says: the optimizer steps with what the rank has of each parameter.
+    assert len({for_tpu.module(rank, "FULL_SHARD", True) for rank in (0, 5, 7)}) > 1
+
+
+@forks.alone
+def test_a_step_is_compiled_for_a_tpu():
+    pytest.importorskip("libtpu", reason="pip install 'torch_xla_cc[aot]' brings the compiler")
+    import fsdp1_for_tpu as for_tpu
+
+    kept = {"all-gather": 2, "reduce-scatter": 2}
+    # What the forward pass gathered the compiler keeps, and gathers it no second time.
+    assert for_tpu.calls_and_compiled("FULL_SHARD") == ({**kept, "all-gather": 4}, kept)
+    assert for_tpu.calls_and_compiled("SHARD_GRAD_OP") == (kept, kept)

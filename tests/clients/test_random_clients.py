@@ -8,6 +8,7 @@ import effort
 import processes
 import pytest
 import random_clients
+import random_models
 
 RANKS = 4  # of which a recipe takes as many as it says
 CASES = 3  # of each client
@@ -30,6 +31,18 @@ def check(recipe):
             wrong += random_clients.differences(recipe, rank, cpu, xla, bool(by_gloo))
     assert not wrong, f"{recipe}:\n" + "\n".join(wrong[:4])
     return refused
+
+
+def test_deepspeed_in_a_world_after_a_smaller_one():
+    """It numbers parameters by process: ranks of the smaller one went on, and others began."""
+    options = {"precision": "", "bucket": 500, "overlap": False, "contiguous": False}
+    options |= {"stage": 3, "persistent": 0}
+    model = random_models.Model(
+        inputs=3, layers=(random_models.Layer("dense", 3),), outputs=3, words=0, tied=False, seed=0
+    )
+    for size in (2, 3):
+        rows = (1,) * size
+        assert not check(random_clients.Recipe("deepspeed", size, model, rows, options))
 
 
 @pytest.mark.parametrize("client", client_engines.KINDS)

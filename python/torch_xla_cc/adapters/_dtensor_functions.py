@@ -61,23 +61,6 @@ def layer_norm(
     return DTensor.from_local(y, mesh, placements, shape=input.shape, stride=input.stride())
 
 
-def norm(
-    theirs: Callable[..., torch.Tensor],
-    x: DTensor,
-    p: float | str | None = "fro",
-    dim: Any = None,  # noqa: ANN401 (as torch's)
-    keepdim: bool = False,
-    dtype: torch.dtype | None = None,
-) -> torch.Tensor:
-    """The method. torch knows CPU and CUDA devices; of others it calls an older operator."""
-    ours = x.device_mesh.device_type == "xla" and (p in ("fro", None) or not isinstance(p, str))
-    if not ours:
-        return theirs(x, p, dim, keepdim, dtype)
-    order = 2.0 if p in ("fro", None) else p
-    found: torch.Tensor = torch.linalg.vector_norm(x, order, dim, keepdim, dtype=dtype)
-    return found
-
-
 def _as_dtensor(x: torch.Tensor, like: DTensor, placements: Sequence[Placement]) -> DTensor:
     if isinstance(x, DTensor):
         return x

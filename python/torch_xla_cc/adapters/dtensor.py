@@ -37,7 +37,6 @@ from torch_xla_cc._runtime.private import (
 )
 from torch_xla_cc.adapters import (
     _device_module,
-    _dtensor_clamp,
     _dtensor_clip,
     _dtensor_functions,
     _dtensor_operators,
@@ -89,7 +88,7 @@ def _dispatch_with_views(
         torch_c._dispatch_tls_local_include_set(),
         torch_c._dispatch_tls_local_exclude_set().remove(torch_c.DispatchKey.Functionalize),
     ):
-        args = _dtensor_operators.prepared(func, args)
+        func, args = _dtensor_operators.prepared(func, args)
         return _dispatch.__func__(cls, func, types, args, kwargs)
 
 
@@ -114,8 +113,6 @@ def _make(changes: Changes) -> None:
     changes.put(functional_collectives, "_maybe_wrap_tensor", _wrap_but_xla)
     for name, (_, ours) in _dtensor_functions.REPLACED.items():
         changes.put(nn.functional, name, ours)
-    changes.wrap(DTensor, "norm", _dtensor_functions.norm)
-    _dtensor_clamp.put(changes)
     for operator, (_, ours) in _dtensor_functions.LOSS_OPERATORS.items():
         changes.item(customized_loss_ops, operator, ours)
 
@@ -138,8 +135,7 @@ def install() -> None:
     each rank has of batches and heads, and its cross_entropy takes a target that is a tensor; and
     loss_parallel keeps the total of its weights as a DTensor. `where` of a number, also in formulas
     of gradients, makes a DTensor of it, and reductions of no named dimension reduce all.
-    A DTensor's method `norm` is torch.linalg's, as on other devices; its methods `clamp`, `clip`,
-    `clamp_min` and `clamp_max` by numbers have a formula of their own.
+    torch.norm of a DTensor is torch.linalg.vector_norm, as on other devices.
     torch.nn.utils.clip_grad_norm_ is torch's own again where gradients are DTensors.
     """
     patches.install()

@@ -22,6 +22,7 @@ from torch_xla_cc._runtime.private import zero_optimizer
 def _make(changes: Changes) -> None:
     changes.after(register_optimizer_step_post_hook(end_step).remove)
     changes.wrap(zero_optimizer, "_broadcast_object", _broadcast_object)
+    changes.wrap(zero_optimizer.ZeroRedundancyOptimizer, "load_state_dict", _load_state_dict)
 
 
 def _broadcast_object(
@@ -39,13 +40,29 @@ def _broadcast_object(
     return box[0]
 
 
+def _load_state_dict(theirs: Callable[..., None], self: Any, state_dict: dict[str, Any]) -> None:  # noqa: ANN401
+    """ZeroRedundancyOptimizer's; it takes all states of no dimension for the number of the step.
+
+    It leaves them on the CPU, also the momentum of a parameter of no dimension; and torch_xla's
+    foreach operators of tensors of both kinds end the process (SIGSEGV).
+    """
+    theirs(self, state_dict)
+    for parameter, states in self.optim.state.items():
+        if parameter.device.type != "xla":
+            continue
+        for name, state in states.items():
+            if isinstance(state, torch.Tensor) and name != "step":
+                states[name] = state.to(parameter.device)
+
+
 _patches = Patches("adapters.optimizers", _make)
 
 
 def install() -> None:
     """Have `step()` of every torch.optim.Optimizer with XLA tensors end with torch_xla.sync().
 
-    And have ZeroRedundancyOptimizer.consolidate_state_dict work, which is refused by torch.load.
+    And have ZeroRedundancyOptimizer.consolidate_state_dict work, which is refused by torch.load;
+    its load_state_dict leaves states of parameters of no dimension on their device.
     """
     _patches.install()
 
