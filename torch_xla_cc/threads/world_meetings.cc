@@ -12,7 +12,6 @@ void World::Disagree(int64_t rank, const std::set<int64_t>& coming, const Failur
                      uint64_t where) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   if (!Runs(rank) || final_) return;
-  if (failure_ && ranks_[rank].told) broken_by_it_.insert(where);
   Tell(rank, coming, failure, where);
   Lose(rank);
 }
@@ -46,12 +45,13 @@ void World::Untell(int64_t rank, uint64_t where) {
   Forget(rank, where);
 }
 
-void World::Told(int64_t rank, uint64_t where) {
+void World::Told(int64_t rank, uint64_t where, uint64_t failure) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   if (!Forget(rank, where)) return;
   Lose(rank);
-  // The first to fail were told of what all are: who hears of it here has been told as well.
-  if (broken_by_it_.count(where) > 0) Know(rank);
+  // A rank that was told of what all are has broken its group with that: who hears of it here has
+  // been told as well. What else broke a group is another failure.
+  if (failure == failure_.number) Know(rank);
 }
 
 // What went wrong before, in groups that it has left, is not for calls of its new ones.
