@@ -75,6 +75,14 @@ def test_a_receive_hears_that_the_sender_has_failed(where):
         assert took < 1 + SLACK_S
 
 
+def test_ranks_of_several_versions():
+    for (kind, message, took), total, own in processes.run(3, faults.versions):
+        assert kind == "RanksDisagree" and took < SLACK_S, (kind, message)
+        assert f"rank 0 {own}" in message or f"rank 2 {own}" in message, message
+        assert "rank 1 0.0.9" in message and "install the same" in message
+        assert total == 3.0
+
+
 @pytest.mark.parametrize("where", RUN)
 def test_wrong_tag(where):
     sender, receiver = RUN[where](2, faults.wrong_tag, 1.0)
