@@ -224,6 +224,7 @@ def receives_from_one_that_fails(rank):
 
 def versions(rank):
     """A group of ranks that run several versions, and one of the same ranks afterwards."""
+    group_of(60)  # begins torch.distributed
     own = torch_xla_cc.__version__
     torch_xla_cc.__version__ = "0.0.9" if rank == 1 else own
     try:

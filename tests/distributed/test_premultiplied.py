@@ -12,7 +12,9 @@ RUN = {"threads": worlds.run, "processes": processes.run}
 @pytest.mark.parametrize("size", [2, 3])
 def test_sums_of_narrow_floats(where, size):
     for found in RUN[where](size, premultiplied.sums):
-        assert [case for case in found if case[1] > case[2]] == []
+        assert [case for case in found if case[1] > 1] == []
+        if where == "processes":  # through the host they are added up in f32
+            assert [case for case in found if case[2] > 1] == []
 
 
 @pytest.mark.parametrize("where", RUN)
