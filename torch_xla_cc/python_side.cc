@@ -2,6 +2,7 @@
 
 #include <array>
 #include <string>
+#include <type_traits>
 
 #include "torch_xla_cc/errors.h"
 
@@ -17,8 +18,12 @@ PythonSide*& Side() {
 }
 
 template <class Error>
-[[noreturn]] void ThrowAs(const std::string& text) {
-  throw Error(text);
+[[noreturn]] void ThrowAs(const std::string& text, uint64_t failure) {
+  if constexpr (std::is_base_of_v<RanksDisagree, Error>) {
+    throw Error(text, failure);
+  } else {
+    throw Error(text);
+  }
 }
 
 template <class Error>
@@ -32,7 +37,7 @@ struct Crossing {
   const char* base;  // another's; none: RuntimeError
   const char* doc;   // none: Python's own exception of that name
   bool (*is)(const std::exception&);
-  void (*throw_as)(const std::string&);
+  void (*throw_as)(const std::string&, uint64_t failure);
   PyObject* python = nullptr;
 };
 
@@ -55,6 +60,17 @@ std::array<Crossing, 6>& Crossings() {
        &Is<FallbackForbidden>, &ThrowAs<FallbackForbidden>},
   }};
   return crossings;
+}
+
+// On its way through Python a failure of ranks keeps its number.
+constexpr const char* kFailure = "_failure";
+
+void Set(PyObject* type, const char* text, uint64_t failure) {
+  PyErr_SetString(type, text);
+  if (failure == 0) return;
+  py::error_already_set raised;
+  py::setattr(raised.value(), kFailure, py::int_(failure));
+  raised.restore();
 }
 
 }  // namespace
@@ -124,7 +140,9 @@ void SetPythonError() {
   } catch (const std::exception& error) {
     const auto& all = Crossings();
     for (auto crossing = all.rbegin(); crossing != all.rend(); ++crossing) {
-      if (crossing->is(error)) return PyErr_SetString(crossing->python, error.what());
+      if (!crossing->is(error)) continue;
+      const auto* disagree = dynamic_cast<const RanksDisagree*>(&error);
+      return Set(crossing->python, error.what(), disagree == nullptr ? 0 : disagree->failure);
     }
     PyErr_SetString(PyExc_RuntimeError, error.what());
   }
@@ -134,7 +152,8 @@ void Rethrow(py::error_already_set& error) {
   const auto& all = Crossings();
   for (auto crossing = all.rbegin(); crossing != all.rend(); ++crossing) {
     if (crossing->doc != nullptr && error.matches(crossing->python)) {
-      crossing->throw_as(py::str(error.value()));
+      const py::object failure = py::getattr(error.value(), kFailure, py::int_(0));
+      crossing->throw_as(py::str(error.value()), failure.cast<uint64_t>());
     }
   }
   throw;  // NOLINT: from within its handler

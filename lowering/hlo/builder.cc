@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "lowering/hlo/rounded.h"
+
 namespace xla_cc::hlo {
 namespace {
 
@@ -235,7 +237,9 @@ Value Computation::Constant(const Shape& shape, const WireMessage& literal,
 }
 
 Value Computation::Scalar(ElementType type, double value) {
-  // One literal form of integers and two of floats, converted to what is asked for; XLA folds that.
+  // One literal form of integers and two of floats, converted to what is asked for; XLA folds that,
+  // and may leave out a rounding on the way: it is done here.
+  value = Rounded(type, value);
   const bool integral = IsIntegral(type) || type == ElementType::kPred;
   const bool wide = type == ElementType::kF64 || type == ElementType::kC128;
   const Shape shape{integral ? ElementType::kS32

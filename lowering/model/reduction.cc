@@ -52,6 +52,8 @@ double Largest(ElementType type) {
       return 57344;
     case ElementType::kF16:
       return 65504;
+    case ElementType::kBF16:
+      return 0x1.FEp127;
     case ElementType::kF64:
     case ElementType::kC128:
       return std::numeric_limits<double>::max();

@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "lowering/hlo/rounded.h"
 #include "lowering/rules/bits.h"
 #include "lowering/rules/by_rank.h"
 #include "lowering/rules/lower_op.h"
@@ -74,11 +75,15 @@ Way<T> InAnotherType() {
           [](const T& op, Emitter& e, const hlo::Value& x) {
             const OtherType other = *TypeInstead(op, e, x);
             hlo::Computation& c = e.c();
-            // Floats are scaled in the wider type as well; others wrap in their own before that.
+            // Floats are scaled in the wider type as well, by what their own type has; others wrap
+            // in their own before that.
             const bool all = hlo::Class(x.shape.type) == hlo::TypeClass::kFloat8 ||
                              hlo::Class(x.shape.type) == hlo::TypeClass::kFloat;
             T inner = op;
             if (!all) inner.reduction = {other.kind};
+            for (double* scale : {&inner.reduction.factor, &inner.reduction.scale}) {
+              *scale = hlo::Rounded(x.shape.type, *scale);
+            }
             hlo::Values pieces = other.split(c, all ? x : BeforeReducing(op.reduction, c, x));
             for (hlo::Value& piece : pieces) piece = LowerOne(inner, e, piece);
             const hlo::Value y = other.join(c, pieces);

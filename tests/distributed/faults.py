@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 import torch_xla
 
+import torch_xla_cc
 from torch_xla_cc.distributed import flight_recorder
 
 
@@ -219,3 +220,17 @@ def receives_from_one_that_fails(rank):
     options = dist.AllreduceOptions()
     options.timeout = timedelta(seconds=1)
     return outcome(lambda: group.allreduce([ones(3)], options).wait())
+
+
+def versions(rank):
+    """A group of ranks that run several versions, and one of the same ranks afterwards."""
+    group_of(60)  # begins torch.distributed
+    own = torch_xla_cc.__version__
+    torch_xla_cc.__version__ = "0.0.9" if rank == 1 else own
+    try:
+        wrong = outcome(dist.new_group)
+    finally:
+        torch_xla_cc.__version__ = own
+    x = ones(1)
+    dist.all_reduce(x, group=dist.new_group())
+    return wrong, x.item(), own

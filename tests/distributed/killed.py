@@ -24,7 +24,7 @@ x = torch.ones(1 << 22 if when == "during" else 4, device=torch_xla.device())
 dist.all_reduce(x)
 began = time.monotonic()
 try:
-    if rank == 2 and when == "before":
+    if rank == 2 and when in ("before", "receive"):
         os.kill(os.getpid(), signal.SIGKILL)
     if rank == 2 and when == "during":
         # While gloo moves it: 64 MiB take more than this.
@@ -36,6 +36,9 @@ try:
         os.kill(os.getpid(), signal.SIGKILL)
     if when == "during":
         x = torch.ones(1 << 24, device=torch_xla.device())
+    if when == "receive":  # of one that is long gone: gloo has no connection to lose any more
+        time.sleep(2)
+        dist.recv(x, 2)
     for _ in range(50):
         dist.all_reduce(x)
 except Exception as error:

@@ -75,6 +75,14 @@ def test_a_receive_hears_that_the_sender_has_failed(where):
         assert took < 1 + SLACK_S
 
 
+def test_ranks_of_several_versions():
+    for (kind, message, took), total, own in processes.run(3, faults.versions):
+        assert kind == "RanksDisagree" and took < SLACK_S, (kind, message)
+        assert f"rank 0 {own}" in message or f"rank 2 {own}" in message, message
+        assert "rank 1 0.0.9" in message and "install the same" in message
+        assert total == 3.0
+
+
 @pytest.mark.parametrize("where", RUN)
 def test_wrong_tag(where):
     sender, receiver = RUN[where](2, faults.wrong_tag, 1.0)
@@ -148,7 +156,7 @@ def test_a_dump_is_written_or_says_why(tmp_path, monkeypatch, capfd):
 KILLED = Path(__file__).with_name("killed.py")
 
 
-@pytest.mark.parametrize("when", ["before", "during", "after"])
+@pytest.mark.parametrize("when", ["before", "during", "after", "receive"])
 def test_a_rank_is_killed(when, tmp_path):
     """kill -9, of ranks that are started by hand: torchrun would end the others."""
     store = dist.TCPStore("127.0.0.1", 0, None, is_master=True, wait_for_workers=False)

@@ -200,9 +200,12 @@ def _event(rng: random.Random, groups: tuple[tuple[int, ...], ...], plain: bool,
     if rng.random() < 0.2:
         count = 1 if plain else rng.randint(1, 3)
         chosen = tuple(rng.randrange(len(groups)) for _ in range(count))
+        ops = {1: [op for op in LAZY if op != "batch"]}  # of a group of one rank: there is no peer
         calls = tuple(
             dataclasses.replace(
-                _call(rng, len(groups[g]), plain, LAZY, tag), how="at once", splits=0
+                _call(rng, len(groups[g]), plain, ops.get(len(groups[g]), LAZY), tag),
+                how="at once",
+                splits=0,
             )
             for g in chosen
         )

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "lowering/hlo/rounded.h"
 #include "tests/lowering/testing.h"
 #include "tests/lowering/wire_reader.h"
 
@@ -85,6 +86,35 @@ TEST_P(Kinds, Scales) {
     EXPECT_EQ(takes(1, 3), premultiplied && !truth) << hlo::Name(type);
     EXPECT_EQ(takes(1, 0.5), premultiplied && !whole) << hlo::Name(type);
   }
+}
+
+// A bf16 holds less than an f32 of the same exponent.
+TEST(Scales, NoneIsInfiniteInTheTypeOfTheOperand) {
+  const auto takes = [](ElementType type, double factor) {
+    const Reduction reduction{ReduceKind::kPremultipliedSum, 1, factor};
+    return reduction.Verify("op", {type, {4}}).ok();
+  };
+  EXPECT_TRUE(takes(ElementType::kF32, 3.4e38));
+  EXPECT_FALSE(takes(ElementType::kBF16, 3.4e38));
+  EXPECT_TRUE(takes(ElementType::kBF16, -0x1.FEp127));
+  EXPECT_FALSE(takes(ElementType::kF16, -65505));
+}
+
+TEST(Scales, AreOfTheTypeOfTheOperand) {
+  using hlo::Rounded;
+  EXPECT_EQ(Rounded(ElementType::kF32, 0.1), 0.1f);
+  EXPECT_EQ(Rounded(ElementType::kF64, 0.1), 0.1);
+  EXPECT_EQ(Rounded(ElementType::kS8, 3), 3);
+  EXPECT_EQ(Rounded(ElementType::kBF16, 0.1), 0.10009765625);
+  EXPECT_EQ(Rounded(ElementType::kF16, -0.1), -0.0999755859375);
+  EXPECT_EQ(Rounded(ElementType::kF16, 2049), 2048);  // to even
+  EXPECT_EQ(Rounded(ElementType::kF16, 2051), 2052);
+  EXPECT_EQ(Rounded(ElementType::kF16, 65504), 65504);
+  EXPECT_EQ(Rounded(ElementType::kF16, 1e-7), 0x1p-23);  // no normal number
+  EXPECT_EQ(Rounded(ElementType::kF16, 0x1p-26), 0);
+  EXPECT_EQ(Rounded(ElementType::kF8E4M3FN, 0.3), 0.3125);
+  EXPECT_EQ(Rounded(ElementType::kF8E5M2, 0.3), 0.3125);
+  EXPECT_EQ(Rounded(ElementType::kBF16, INFINITY), INFINITY);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Kinds, testing::ValuesIn(kKinds),

@@ -6,52 +6,13 @@
 #include <functional>
 #include <thread>
 
+#include "tests/threads/calls.h"
 #include "tests/threads/fakes.h"
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/threads/world.h"
 
 namespace xla_cc {
 namespace {
-
-constexpr Timeout kLong{60'000};
-constexpr Timeout kShort{30};
-
-RankGroup GroupOf(int rank, int size = 2) {
-  RankGroup group{"g", {}, size, rank};
-  for (int member = 0; member < size; ++member) group.members.push_back(member);
-  return group;
-}
-
-CallPtr CallOf(const std::string& what, uint64_t number, int rank = 0, Timeout timeout = kLong) {
-  auto call = std::make_shared<GroupCall>();
-  call->what = call->payload = what;
-  call->number = number;
-  call->rank = rank;
-  call->meets = true;
-  call->timeout = timeout;
-  call->site = Line(rank);
-  return call;
-}
-
-template <class Error>
-std::string Thrown(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
-void OnThreads(int ranks, const std::function<void(int)>& f) {
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(f, rank);
-  for (std::thread& thread : threads) thread.join();
-}
-
-bool Has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 TEST(Meeting, EachGetsTheCallsOfAllByRank) {
   const auto meeting = std::make_shared<Meeting>(nullptr);
@@ -269,57 +230,6 @@ TEST(Meeting, OfAWorldThatHasStopped) {
             "another rank has failed");
   world->End();
   EXPECT_TRUE(Has(Thrown<RanksDisagree>([&] { world->Join(GroupOf(0)); }), "outside of"));
-}
-
-// Of calls that differ all ranks are told, and a group in which one fails for it breaks: who comes
-// late, and hears of it there, has been told, and hears no more of it in its next call.
-TEST(Meeting, WhoHearsOfItInAGroupHasBeenTold) {
-  const auto world = World::Begin(3, kLong);
-  const auto join = [&](int rank) { return world->Join(GroupOf(rank, 3)); };
-  const std::vector<std::shared_ptr<Meeting>> meetings{join(0), join(1), join(2)};
-  OnThreads(2, [&](int rank) {
-    HandOver graph;
-    graph.run = [] { return std::string("ran"); };
-    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}, rank == 0 ? "f32[2]" : "f32[3]"), Line(1)}));
-    const Failure failure = world->Meet(rank, Line(2), "program", graph);
-    EXPECT_TRUE(failure);
-    if (rank == 0) meetings[0]->Fail(GroupOf(0, 3), failure);
-  });
-  // Of the failure, not of the group: that of rank 1 may have come before.
-  EXPECT_NE(Thrown<RanksDisagree>(
-                [&] { meetings[2]->Announce(GroupOf(2, 3), CallOf("all_gather", 1, 2)); }),
-            "nothing was thrown");
-  for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(3)})) << rank;
-    world->Drop(rank);
-  }
-  world->End();
-}
-
-// A rank that has begun torch.distributed anew is not told what went wrong in what it has left,
-// whether that was found before or after.
-TEST(Meeting, WhoBeginsAnewIsNotToldOfWhatItHasLeft) {
-  for (const bool early : {true, false}) {
-    const auto world = World::Begin(3, kLong);
-    const auto join = [&](int rank) { return world->Join(GroupOf(rank, 3)); };
-    for (int rank = 0; rank < 3; ++rank) join(rank);
-    if (early) join(2);
-    OnThreads(2, [&](int rank) {
-      HandOver graph;
-      graph.run = [] { return std::string("ran"); };
-      const auto issued = AllReduceOf({{0, 1}, {2}}, rank == 0 ? "f32[2]" : "f32[3]");
-      EXPECT_FALSE(world->Issue(rank, {issued, Line(1)}));
-      EXPECT_TRUE(world->Meet(rank, Line(2), "program", graph));
-    });
-    // What it had pending when it left is to run with nothing of the new one.
-    const int64_t lost = world->Losses(2);
-    if (!early) join(2);
-    EXPECT_EQ(world->Losses(2) - lost, early ? 0 : 1);
-    for (int rank = 0; rank < 3; ++rank) {
-      EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(3)})) << rank << early;
-    }
-    world->End();
-  }
 }
 
 TEST(Meeting, NobodyWaitsForARankThatHasReturned) {

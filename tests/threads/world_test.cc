@@ -98,8 +98,10 @@ TEST(World, ARankHearsWhatAnotherThreadOfItHasHeard) {
     });
     while (!world->HasPending(1)) std::this_thread::yield();
     if (i % 2 == 0) std::this_thread::sleep_for(milliseconds(2));
-    world->Disagree(0, {1}, Because("it differs"), meeting->id());
-    if (i % 2 == 0) world->Told(1, meeting->id());
+    Failure differs = Because("it differs");
+    differs.GiveNumber();
+    world->Disagree(0, {1}, differs, meeting->id());
+    if (i % 2 == 0) world->Told(1, meeting->id(), differs.number);
     waits.join();
     world->End();
   }

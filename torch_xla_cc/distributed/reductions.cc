@@ -41,7 +41,9 @@ Reduction ReductionOf(const c10d::ReduceOp& op) {
 }
 
 at::Scalar FactorFor(double factor, at::ScalarType type) {
-  if (!at::isIntegralType(type, /*includeBool=*/true)) return factor;
+  // Of floats what the type has, as in the graph.
+  if (!at::isIntegralType(type, /*includeBool=*/true))
+    return at::scalar_tensor(factor, type).item();
   const auto whole = static_cast<int64_t>(factor);
   const int bits = 8 * static_cast<int>(c10::elementSize(type));
   if (bits == 64) return whole;

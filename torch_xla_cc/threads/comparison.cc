@@ -233,6 +233,19 @@ Failure Deadlock(const RankStates& ranks, const Waiting& ready) {
 
 }  // namespace
 
+std::optional<std::set<int64_t>> Concerned(const RankStates& ranks,
+                                           const std::vector<int64_t>& whose) {
+  std::set<int64_t> concerned(whose.begin(), whose.end());
+  for (int64_t rank : whose) {
+    for (const IssuedCall& issued : ranks[rank]->pending) {
+      if (issued.group == 0) return {};
+      const auto group = GroupOf(issued, rank, ranks.size());
+      concerned.insert(group.begin(), group.end());
+    }
+  }
+  return concerned;
+}
+
 bool HaveOneInCommon(const RankStates& ranks, int64_t a, int64_t b) {
   const auto groups_of = [&](int64_t rank) {
     std::set<std::vector<int64_t>> groups;

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <set>
 #include <vector>
 
 #include "lowering/lower.h"
@@ -42,6 +44,11 @@ struct Verdict {
 
 // A rank goes on if it waits, and all its peers do, with as many calls, and no two differ.
 Verdict Judge(const RankStates& ranks);
+
+// Who has a part in what these ranks have pending; none if some of it is of no group of
+// torch.distributed: it is the launch's.
+std::optional<std::set<int64_t>> Concerned(const RankStates& ranks,
+                                           const std::vector<int64_t>& whose);
 
 // Whether both have a collective of one group pending.
 bool HaveOneInCommon(const RankStates& ranks, int64_t a, int64_t b);

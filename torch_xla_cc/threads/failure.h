@@ -1,6 +1,7 @@
 // Why ranks cannot go on.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <string>
 #include <vector>
@@ -20,10 +21,14 @@ struct Failure {
 
   std::vector<Phrase> phrases;
   Kind kind = Kind::kOther;
+  uint64_t number = 0;  // of no other failure; 0: no rank is told of it yet
 
   explicit operator bool() const { return !phrases.empty(); }
   std::string Text() const;  // takes the interpreter lock
-  // As the exception of its kind. Takes the interpreter lock.
+  // Tells it from all others, also of the same text. It has one for good: what a rank is told, and
+  // what it breaks its group with for that, are one failure.
+  void GiveNumber();
+  // As the exception of its kind, which keeps the number. Takes the interpreter lock.
   [[noreturn]] void Throw() const;
 };
 

@@ -73,14 +73,15 @@ void Meeting::ThrowIfBroken(const RankGroup& group, Lock& lock) {
   if (!broken_) return;
   const Failure failure = broken_;
   lock.unlock();
-  if (world_) world_->Told(group.own(), id_);
+  if (world_) world_->Told(group.own(), id_, failure.number);
   failure.Throw();
 }
 
 void Meeting::Break(const RankGroup& group, Lock& lock, const std::function<std::string()>& why,
                     Failure::Kind kind) {
   lock.unlock();  // words need the interpreter lock, whose owner may wait for this one
-  const Failure failure = Because(why(), kind);
+  Failure failure = Because(why(), kind);
+  failure.GiveNumber();
   lock.lock();
   ThrowIfBroken(group, lock);  // another was first
   BreakWith(group, failure);
@@ -90,6 +91,7 @@ void Meeting::Break(const RankGroup& group, Lock& lock, const std::function<std:
 
 void Meeting::BreakWith(const RankGroup& group, const Failure& failure) {
   broken_ = failure;
+  broken_.GiveNumber();  // if it is of this rank alone
   changed_.notify_all();
   std::set<int64_t> coming;  // those between here and the end of their graphs
   for (const auto& [member, call] : last_) {
@@ -97,7 +99,7 @@ void Meeting::BreakWith(const RankGroup& group, const Failure& failure) {
     if (on_its_way && call->state == GroupCall::State::kIssued) coming.insert(call->rank);
   }
   // With the lock, or who finds it broken may be told of it once more, in a call of another group.
-  if (world_) world_->Disagree(group.own(), coming, failure, id_);
+  if (world_) world_->Disagree(group.own(), coming, broken_, id_);
 }
 
 void Meeting::Fail(const RankGroup& group, const Failure& failure) {

@@ -205,9 +205,11 @@ Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
       if (ended_) return Stopped();
       if (!in_time && self.limit < timeout_) {
         // Its group tells the others: those who are in none of it have done nothing wrong.
-        const Failure missing = Missing(States(), rank, limit, false);
+        Failure missing = Missing(States(), rank, limit, false);
+        missing.GiveNumber();
         self.waiting = false;
         Tell(rank, {}, missing, 0);
+        Lose(rank);  // or who has heard of it, and tries again, would wait in vain for this
         return missing;
       }
       if (!in_time) {
@@ -298,10 +300,10 @@ Failure World::TakeFailure(int64_t rank) {
 Failure World::TakeFailureLocked(int64_t rank) {
   auto& to_tell = ranks_[rank].to_tell;
   if (!to_tell.empty() && !final_) {
-    const auto [where, failure] = to_tell.front();
-    to_tell.erase(to_tell.begin());
+    const Failure failure = to_tell.front().second;
+    ForgetFailure(rank, failure.number);
     Lose(rank);
-    if (broken_by_it_.count(where) > 0) Know(rank);
+    if (failure.number == failure_.number) Know(rank);
     return failure;
   }
   if (!failure_ || (ranks_[rank].told && !final_)) return {};
@@ -313,7 +315,7 @@ Failure World::TakeFailureLocked(int64_t rank) {
 
 void World::SetFailure(Failure failure, const std::vector<int64_t>& whose) {
   failure_ = std::move(failure);
-  broken_by_it_.clear();
+  failure_.GiveNumber();
   int began = 0;
   for (int64_t rank : whose) began = std::max(began, ranks_[rank].began);
   for (Rank& r : ranks_) r.told = r.began > began;
@@ -327,7 +329,6 @@ void World::Know(int64_t rank) {
       std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.told || r.finished; });
   if (!all || final_) return;
   failure_ = {};
-  broken_by_it_.clear();
   for (Rank& r : ranks_) r.told = false;
   Evaluate(rank);  // ranks that knew earlier may be waiting again
 }
@@ -345,7 +346,14 @@ RankStates World::States() const {
 void World::Evaluate(int64_t caller) {
   if (failure_) return;
   const Verdict verdict = Judge(States());
-  if (verdict.failure) {
+  const auto concerned = verdict.failure ? Concerned(States(), verdict.whose) : std::nullopt;
+  if (concerned) {
+    Failure failure = verdict.failure;
+    failure.GiveNumber();
+    for (int64_t rank : *concerned) TellOne(rank, failure, 0);
+    monitor_.changed.notify_all();
+    Evaluate(caller);  // those that it does not concern
+  } else if (verdict.failure) {
     SetFailure(verdict.failure, verdict.whose);
   } else {
     Release(verdict.ranks, caller);

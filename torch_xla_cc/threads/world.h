@@ -91,8 +91,8 @@ class World : public std::enable_shared_from_this<World> {
   // pending as well, are to raise this; `rank`, which found it in that meeting, does by itself.
   void Disagree(int64_t rank, const std::set<int64_t>& coming, const Failure& failure,
                 uint64_t where);
-  // This rank has been told of what was found there.
-  void Told(int64_t rank, uint64_t where);
+  // This rank has been told of that failure there.
+  void Told(int64_t rank, uint64_t where, uint64_t failure);
   // This rank need not be told of what was found there: its call was not in it.
   void Untell(int64_t rank, uint64_t where);
   // This rank has returned from its function.
@@ -143,7 +143,10 @@ class World : public std::enable_shared_from_this<World> {
   bool Runs(int64_t rank) const;  // whether there is such a rank
   void Lose(int64_t rank);
   void Tell(int64_t rank, const std::set<int64_t>& coming, const Failure& failure, uint64_t where);
+  void TellOne(int64_t rank, const Failure& failure, uint64_t where);
   bool Forget(int64_t rank, uint64_t where);
+  // It is told once of a failure, wherever that has broken groups.
+  void ForgetFailure(int64_t rank, uint64_t failure);
   // Which all are to be told, but those that are in a later torch.distributed than these, whose
   // it is.
   void SetFailure(Failure failure, const std::vector<int64_t>& whose);
@@ -160,8 +163,7 @@ class World : public std::enable_shared_from_this<World> {
   bool ended_ = false;
   const std::chrono::milliseconds timeout_;
   Failure failure_;
-  std::set<uint64_t> broken_by_it_;  // those in which ranks failed that it was told to
-  bool final_ = false;               // no rank goes on after failure_
+  bool final_ = false;  // no rank goes on after failure_
   GraphRunner runner_;
   std::string stopped_;                                // why no rank goes on, if none does
   std::map<std::pair<Members, int>, Joint> meetings_;  // by which time

@@ -12,7 +12,6 @@ void World::Disagree(int64_t rank, const std::set<int64_t>& coming, const Failur
                      uint64_t where) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   if (!Runs(rank) || final_) return;
-  if (failure_ && ranks_[rank].told) broken_by_it_.insert(where);
   Tell(rank, coming, failure, where);
   Lose(rank);
 }
@@ -24,11 +23,21 @@ void World::Tell(int64_t rank, const std::set<int64_t>& coming, const Failure& f
     if (other == rank) continue;
     const bool in_vain = ranks_[r].waiting && HaveOneInCommon(States(), rank, other);
     if (!in_vain && coming.count(other) == 0) continue;
-    // What it has pending stays, or it would not come to hear of this.
-    ranks_[r].to_tell.emplace_back(where, failure);
-    ranks_[r].waiting = false;
+    TellOne(other, failure, where);
   }
   monitor_.changed.notify_all();
+}
+
+void World::TellOne(int64_t rank, const Failure& failure, uint64_t where) {
+  // What it has pending stays, or it would not come to hear of this.
+  ranks_[rank].to_tell.emplace_back(where, failure);
+  ranks_[rank].waiting = false;
+}
+
+void World::ForgetFailure(int64_t rank, uint64_t failure) {
+  auto& to_tell = ranks_[rank].to_tell;
+  const auto of_it = [&](const auto& one) { return one.second.number == failure; };
+  to_tell.erase(std::remove_if(to_tell.begin(), to_tell.end(), of_it), to_tell.end());
 }
 
 bool World::Forget(int64_t rank, uint64_t where) {
@@ -46,12 +55,14 @@ void World::Untell(int64_t rank, uint64_t where) {
   Forget(rank, where);
 }
 
-void World::Told(int64_t rank, uint64_t where) {
+void World::Told(int64_t rank, uint64_t where, uint64_t failure) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   if (!Forget(rank, where)) return;
+  ForgetFailure(rank, failure);
   Lose(rank);
-  // The first to fail were told of what all are: who hears of it here has been told as well.
-  if (broken_by_it_.count(where) > 0) Know(rank);
+  // A rank that was told of what all are has broken its group with that: who hears of it here has
+  // been told as well. What else broke a group is another failure.
+  if (failure == failure_.number) Know(rank);
 }
 
 // What went wrong before, in groups that it has left, is not for calls of its new ones.

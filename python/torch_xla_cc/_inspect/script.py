@@ -177,6 +177,8 @@ def _environments(ranks: int) -> Iterator[None]:
         yield
     finally:
         os.environ.__class__ = plain
-        for name in shared:
-            os.environ.pop(name)
-        os.environ.update(before)
+        # No more than has changed: threads of XLA may read the environment.
+        for name in set(os.environ) - set(before):
+            if name in shared:
+                del os.environ[name]
+        os.environ.update({k: v for k, v in before.items() if os.environ.get(k) != v})

@@ -28,8 +28,11 @@ def started(nprocs: int | None) -> Iterator[int]:
     with changes("torch_xla_cc.launch") as made:
         runs = XLAC._xla_runtime_is_initialized()
         if not runs or _started == wanted:
+            # What is right stays: a later launch has XLA's threads beside it, and C code that reads
+            # the environment while it is written may read freed memory.
             for name, value in _variables(wanted).items():
-                made.item(os.environ, name, value)
+                if os.environ.get(name) != value:
+                    made.item(os.environ, name, value)
         if not runs:
             _started = wanted
         devices = len(XLAC._xla_get_devices())

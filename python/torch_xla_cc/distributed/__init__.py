@@ -14,6 +14,7 @@ from typing import Any
 import torch.distributed as dist
 from torch_xla import runtime
 
+import torch_xla_cc
 from torch_xla_cc import _C
 from torch_xla_cc._C import CollectiveMismatchError, CollectiveTimeoutError
 from torch_xla_cc._ops.call_modes import in_graph, on_paper, one_buffer
@@ -74,15 +75,26 @@ def _store(options: Any) -> c10d_bindings.Store:  # noqa: ANN401
     return c10d_bindings.PrefixStore(f"xla_cc/{size}/{times}", options.store)
 
 
-def _meet(store: c10d_bindings.Store, size: int, timeout: timedelta) -> None:
-    """Wait for all ranks of the group.
+def _meet(store: c10d_bindings.Store, rank: int, size: int, timeout: timedelta) -> None:
+    """Wait for all ranks of the group, which must be of one version: it says what they compare.
 
     gloo connects them two by two, and a rank that is done and ends the group closes connections
     of which the other end is not ("connectFullMesh failed ... Connection closed by peer").
     """
+    version = torch_xla_cc.__version__
+    if store.add(f"version/{version}", 1) == 1:
+        store.set(f"versions/{store.add('versions', 1)}", f"rank {rank} {version}")
     if store.add("connected", 1) == size:
-        store.set("all_connected", "")
+        versions = range(1, store.add("versions", 0) + 1)
+        several = [store.get(f"versions/{n}").decode() for n in versions] if len(versions) > 1 else ()
+        store.set("all_connected", ", ".join(sorted(several)))
     store.wait(["all_connected"], timeout)
+    if several := store.get("all_connected").decode():
+        raise torch_xla_cc.RanksDisagree(
+            f"init_process_group, new_group: the ranks of a group run several versions of "
+            f"torch_xla_cc: {several}. What ranks compare of their calls is of one version: install "
+            f"the same one everywhere"
+        )
 
 
 def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
@@ -91,7 +103,7 @@ def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
     gloo = c10d_bindings.ProcessGroupGloo(
         c10d_bindings.PrefixStore("gloo", store), rank, size, timeout
     )
-    _meet(store, size, timeout)
+    _meet(store, rank, size, timeout)
     group, milliseconds = _group(options), _milliseconds(options)
     return _C.process_backend(gloo, store, _check_mode(), in_graph, group, milliseconds)
 

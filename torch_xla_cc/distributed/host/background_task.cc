@@ -3,7 +3,6 @@
 #include <cxxabi.h>
 
 #include <thread>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "torch_xla_cc/groupcall/at_work.h"
 
@@ -55,7 +54,7 @@ bool BackgroundTask::failed() {
 bool BackgroundTask::Wait(Timeout timeout) {
   std::unique_lock lock(mutex_);
   const auto ended = [this] { return ended_; };
-  if (timeout == kNoTimeout) {
+  if (timeout == Timeout::zero()) {
     changed_.wait(lock, ended);
   } else if (!changed_.wait_for(lock, Bounded(timeout), ended)) {
     return false;

@@ -17,8 +17,8 @@ class BackgroundTask {
   bool started();
   bool ended();
   bool failed();
-  // False if it has not ended in time. Throws what it has thrown. kNoTimeout waits for as long as
-  // it takes.
+  // False if it has not ended in time. Throws what it has thrown. 0, c10d's kNoTimeout, waits for
+  // as long as it takes.
   bool Wait(Timeout timeout);
 
  private:

@@ -75,28 +75,6 @@ void InGloo(const PointToPoint& ends, const Function& f) {
 
 }  // namespace
 
-void OwnMail::Put(int tag, Parcel message) {
-  const std::lock_guard lock(mutex_);
-  parcels_.emplace(std::make_pair(tag, put_[tag]++), std::move(message));
-  changed_.notify_all();
-}
-
-uint64_t OwnMail::Ask(int tag) {
-  const std::lock_guard lock(mutex_);
-  return asked_[tag]++;
-}
-
-OwnMail::Parcel OwnMail::Take(int tag, uint64_t number, Timeout timeout) {
-  std::unique_lock lock(mutex_);
-  const auto key = std::make_pair(tag, number);
-  if (!changed_.wait_for(lock, timeout, [&] { return parcels_.count(key) > 0; })) {
-    throw std::runtime_error("Timed out waiting for what this rank sends to itself");
-  }
-  Parcel message = std::move(parcels_[key]);
-  parcels_.erase(key);
-  return message;
-}
-
 HostSend::HostSend(PointToPoint ends, const at::Tensor& x, at::Tensor bytes, uint32_t number)
     : Work(-1, c10d::OpType::SEND), ends_(std::move(ends)), x_(x) {
   const int data_tag = kDataTag + static_cast<int>(number % kDataTag);
@@ -176,7 +154,7 @@ void HostReceive::Begin() {
 }
 
 void HostReceive::Take() {
-  OwnMail::Parcel own;
+  Parcel own;
   if (ends_.to_itself()) {
     own = ends_.own_mail->Take(ends_.tag, own_number_, ends_.call->timeout);
     header_ = own.header;
@@ -212,8 +190,8 @@ bool HostReceive::isCompleted() {
   return taking_.failed() || wait(kNoTimeout);
 }
 
-// The sender may have failed before it came to its send. So it is asked now and then whether the
-// group is broken: gloo would wait out its limit.
+// The sender may have failed or died before it came to its send. So it is asked now and then whether
+// the group is broken: gloo would wait out its limit, also for one that was gone before.
 bool HostReceive::HasCome(Timeout limit) {
   const auto end = std::chrono::steady_clock::now() + limit;
   Timeout look = kFirstLook;
@@ -221,7 +199,7 @@ bool HostReceive::HasCome(Timeout limit) {
        look = std::min(2 * look, kLook)) {
     left = std::chrono::ceil<Timeout>(end - std::chrono::steady_clock::now());
     if (left <= Timeout::zero()) return false;
-    InGloo(ends_, [&] { ends_.check->ThrowIfBroken(); });
+    InGloo(ends_, [&] { ends_.check->ThrowIfGone(*ends_.call, ends_.said, ends_.peer); });
   }
   return true;
 }

@@ -5,38 +5,24 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
-#include <map>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "torch_xla_cc/distributed/host/background_task.h"
 #include "torch_xla_cc/distributed/host/gloo_group.h"
+#include "torch_xla_cc/distributed/host/mail.h"
 #include "torch_xla_cc/distributed/host/store_check.h"
 #include "torch_xla_cc/distributed/transport.h"
 #include "torch_xla_cc/distributed/work.h"
 
 namespace xla_cc {
 
-// What a rank sends to itself, which gloo does not carry: the messages of a tag, in order.
-class OwnMail {
- public:
-  struct Parcel {
-    at::Tensor header;
-    at::Tensor bytes;
-  };
-  void Put(int tag, Parcel message);
-  // The number of the message that a receive made now will get.
-  uint64_t Ask(int tag);
-  Parcel Take(int tag, uint64_t number, Timeout timeout);
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<int, uint64_t> put_;
-  std::map<int, uint64_t> asked_;
-  std::map<std::pair<int, uint64_t>, Parcel> parcels_;
+// What a rank sends to itself, which gloo does not carry.
+struct Parcel {
+  at::Tensor header;
+  at::Tensor bytes;
 };
+using OwnMail = Mail<Parcel>;
 
 // What both ends have in common.
 struct PointToPoint {

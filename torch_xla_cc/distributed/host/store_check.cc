@@ -132,6 +132,13 @@ void StoreCheck::ThrowIfBroken() {
   throw CollectiveMismatch(told.substr(1));
 }
 
+void StoreCheck::ThrowIfGone(const GroupCall& call, const Said& said, int peer) {
+  ThrowIfBroken();
+  const std::vector<int> dead = machine_.Dead();
+  const bool gone = peer < 0 ? !dead.empty() : std::count(dead.begin(), dead.end(), peer) > 0;
+  if (gone) ThrowMissing(call, said, dead);
+}
+
 void StoreCheck::LetOneTell() {
   try {
     if (store_.Connect()->add(kTells, 1) == 1) return;
@@ -162,7 +169,9 @@ void StoreCheck::ThrowMissing(const GroupCall& call, const Said& said,
   for (int rank = 0; rank < group_.size(); ++rank) {
     const bool died = std::find(dead.begin(), dead.end(), rank) != dead.end();
     if (rank == group_.rank) continue;
-    if (call.number > 0 && !died && numbered[rank].number >= call.number) continue;
+    // A message (0) is of two ranks: the others have not been waited for.
+    const bool came = call.number == 0 || numbered[rank].number >= call.number;
+    if (!died && came) continue;
     text += "; " + RankName(group_, rank) + (died ? " has died, and " : " has not come, and ") +
             LastCall(numbered[rank], others[rank]);
   }

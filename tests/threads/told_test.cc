@@ -1,0 +1,170 @@
+// What ranks are told of failures: once of each, and nothing of what they have left.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/threads/calls.h"
+#include "tests/threads/fakes.h"
+#include "torch_xla_cc/errors.h"
+#include "torch_xla_cc/threads/meeting.h"
+#include "torch_xla_cc/threads/world.h"
+
+namespace xla_cc {
+namespace {
+
+// Of calls that differ all ranks are told, and a group in which one fails for it breaks: who comes
+// late, and hears of it there, has been told, and hears no more of it in its next call.
+TEST(Told, WhoHearsOfItInAGroupHasBeenTold) {
+  const auto world = World::Begin(3, kLong);
+  const auto join = [&](int rank) { return world->Join(GroupOf(rank, 3)); };
+  const std::vector<std::shared_ptr<Meeting>> meetings{join(0), join(1), join(2)};
+  OnThreads(2, [&](int rank) {
+    HandOver graph;
+    graph.run = [] { return std::string("ran"); };
+    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}, rank == 0 ? "f32[2]" : "f32[3]"), Line(1)}));
+    const Failure failure = world->Meet(rank, Line(2), "program", graph);
+    EXPECT_TRUE(failure);
+    if (rank == 0) meetings[0]->Fail(GroupOf(0, 3), failure);
+  });
+  // Of the failure, not of the group: that of rank 1 may have come before.
+  EXPECT_NE(Thrown<RanksDisagree>(
+                [&] { meetings[2]->Announce(GroupOf(2, 3), CallOf("all_gather", 1, 2)); }),
+            "nothing was thrown");
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(3)})) << rank;
+    world->Drop(rank);
+  }
+  world->End();
+}
+
+// A rank that has begun torch.distributed anew is not told what went wrong in what it has left,
+// whether that was found before or after.
+TEST(Told, WhoBeginsAnewIsNotToldOfWhatItHasLeft) {
+  for (const bool early : {true, false}) {
+    const auto world = World::Begin(3, kLong);
+    const auto join = [&](int rank) { return world->Join(GroupOf(rank, 3)); };
+    for (int rank = 0; rank < 3; ++rank) join(rank);
+    if (early) join(2);
+    OnThreads(2, [&](int rank) {
+      HandOver graph;
+      graph.run = [] { return std::string("ran"); };
+      const auto issued = AllReduceOf({{0, 1}, {2}}, rank == 0 ? "f32[2]" : "f32[3]");
+      EXPECT_FALSE(world->Issue(rank, {issued, Line(1)}));
+      EXPECT_TRUE(world->Meet(rank, Line(2), "program", graph));
+    });
+    // What it had pending when it left is to run with nothing of the new one.
+    const int64_t lost = world->Losses(2);
+    if (!early) join(2);
+    EXPECT_EQ(world->Losses(2) - lost, early ? 0 : 1);
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(3)})) << rank << early;
+    }
+    world->End();
+  }
+}
+
+// A failure that a rank finds when it has been told of another is another: who hears of it has not
+// heard of the first.
+TEST(Told, WhoHearsOfASecondFailureHasNotHeardOfTheFirst) {
+  const auto world = World::Begin(3, kLong);
+  const std::vector<std::shared_ptr<Meeting>> meetings{world->Join({"h", {0, 2}, 3, 0}), nullptr,
+                                                       world->Join({"h", {0, 2}, 3, 1})};
+  const CallPtr barrier = CallOf("barrier()", 1, 1);
+  meetings[2]->Announce({"h", {0, 2}, 3, 1}, barrier);
+  std::thread waits([&] {
+    const std::string why =
+        Thrown<CollectiveMismatch>([&] { meetings[2]->Meet({"h", {0, 2}, 3, 1}, barrier); });
+    EXPECT_TRUE(Has(why, "broadcast()")) << why;
+  });
+  OnThreads(2, [&](int rank) {
+    HandOver graph;
+    graph.run = [] { return std::string("ran"); };
+    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}, rank == 0 ? "f32[2]" : "f32[3]"), Line(1)}));
+    EXPECT_TRUE(world->Meet(rank, Line(2), "program", graph));
+  });
+  EXPECT_NE(Thrown<CollectiveMismatch>([&] {
+              const CallPtr call = CallOf("broadcast()", 1, 0);
+              meetings[0]->Announce({"h", {0, 2}, 3, 0}, call);
+              meetings[0]->Meet({"h", {0, 2}, 3, 0}, call);
+            }),
+            "nothing was thrown");
+  waits.join();
+  const std::string first = world->Issue(2, {AllReduceOf({}), Line(3)}).Text();
+  EXPECT_TRUE(Has(first, "f32[3]")) << first;
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(4)})) << rank;
+  }
+  world->End();
+}
+
+// Whose call has failed by itself, while a peer called something else, hears of that: once, and not
+// if it has begun anew, whether that was found before or after.
+TEST(Told, WhoseCallFailsByItselfHearsOnceOfAnother) {
+  enum class Then { kGoesOn, kBeginsAnew, kHasBegunAnew, kCallsItAgain };
+  for (const Then then :
+       {Then::kGoesOn, Then::kBeginsAnew, Then::kHasBegunAnew, Then::kCallsItAgain}) {
+    const auto world = World::Begin(2, kLong);
+    const auto meeting = world->Join(GroupOf(0));
+    world->Join(GroupOf(1));
+    const CallPtr fails = CallOf("all_reduce()", 1, 1);
+    fails->meets = false;
+    meeting->Announce(GroupOf(1), fails);
+    const auto fail = [&] { fails->End(GroupCall::State::kFailed); };
+    if (then == Then::kHasBegunAnew) {
+      fail();
+      world->Join(GroupOf(1));
+    }
+    EXPECT_NE(Thrown<CollectiveMismatch>(
+                  [&] { meeting->Announce(GroupOf(0), CallOf("barrier()", 1, 0)); }),
+              "nothing was thrown");
+    fail();
+    if (then == Then::kBeginsAnew) world->Join(GroupOf(1));
+    if (then == Then::kCallsItAgain) {
+      EXPECT_NE(Thrown<CollectiveMismatch>(
+                    [&] { meeting->Announce(GroupOf(1), CallOf("barrier()", 2, 1)); }),
+                "nothing was thrown");
+    }
+    const bool hears = static_cast<bool>(world->Issue(1, {AllReduceOf({}), Line(3)}));
+    EXPECT_EQ(hears, then == Then::kGoesOn) << static_cast<int>(then);
+    EXPECT_EQ(static_cast<bool>(world->Issue(1, {AllReduceOf({}), Line(4)})), false);
+    world->End();
+  }
+}
+
+// Who has waited the time limit of its group, and says so, has nothing pending: the others hear of
+// it once, and may try again before it has broken its group with that.
+TEST(Told, OfATimeLimitOnce) {
+  const auto world = World::Begin(3, kLong);
+  const auto meeting = world->Join({"h", {0, 2}, 3, 0});  // of which rank 1 is no member
+  world->SetLimit(0, kShort);
+  HandOver graph;
+  graph.run = [] { return std::string(); };
+  graph.compiled = true;
+  std::atomic<bool> tries_again{false};
+  std::thread other([&] {
+    EXPECT_FALSE(world->Issue(1, {AllReduceOf({}), Line(1)}));
+    EXPECT_EQ(world->Meet(1, Line(2), "program", graph).kind, Failure::Kind::kTimeout);
+    EXPECT_FALSE(world->Issue(1, {AllReduceOf({}), Line(3)}));
+    tries_again = true;
+    EXPECT_FALSE(world->Meet(1, Line(4), "program", graph));
+  });
+  while (!world->HasPending(1)) std::this_thread::yield();
+  EXPECT_FALSE(world->Issue(0, {AllReduceOf({}), Line(1)}));
+  const Failure missing = world->Meet(0, Line(2), "program", graph);
+  EXPECT_EQ(missing.kind, Failure::Kind::kTimeout);
+  while (!tries_again) std::this_thread::yield();
+  std::this_thread::sleep_for(kShort);  // until it waits
+  meeting->Fail({"h", {0, 2}, 3, 0}, missing);
+  world->SetLimit(0, World::kNoLimit);
+  OnThreads(3, [&](int rank) {
+    if (rank == 1) return;
+    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(3)}));
+    EXPECT_FALSE(world->Meet(rank, Line(4), "program", graph));
+  });
+  other.join();
+  world->End();
+}
+
+}  // namespace
+}  // namespace xla_cc
