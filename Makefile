@@ -11,7 +11,7 @@ HUNT ?= 20
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup packages packages-build packages-check build demo check test hunt stress asan bench golden support \
+.PHONY: help setup packages packages-build packages-check build demo check test hunt stress bench golden support \
   losses clean lint lint-cpp lint-python lint-shell format
 
 override VENV := $(abspath $(VENV))
@@ -78,9 +78,6 @@ hunt: build ## Look for faults at random, for hours: HUNT=20 times as much as th
 
 stress: build ## Run the tests of threads and processes 20 times, with other work on the machine
 	$(RUN) tools/stress.py
-
-asan: $(STAMP) ## Run random worlds with the sanitizer of addresses in the extension
-	@tools/asan.sh $(BIN)/python
 
 lint: lint-cpp lint-python lint-shell ## Check formatting, style and types; change nothing
 

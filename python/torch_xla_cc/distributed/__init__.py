@@ -85,15 +85,15 @@ def _meet(store: c10d_bindings.Store, rank: int, size: int, timeout: timedelta) 
     if store.add(f"version/{version}", 1) == 1:
         store.set(f"versions/{store.add('versions', 1)}", f"rank {rank} {version}")
     if store.add("connected", 1) == size:
-        versions = range(1, store.add("versions", 0) + 1)
-        several = [store.get(f"versions/{n}").decode() for n in versions] if len(versions) > 1 else ()
-        store.set("all_connected", ", ".join(sorted(several)))
+        count = store.add("versions", 0)
+        several = [store.get(f"versions/{n + 1}").decode() for n in range(count)]
+        store.set("all_connected", ", ".join(sorted(several)) if count > 1 else "")
     store.wait(["all_connected"], timeout)
-    if several := store.get("all_connected").decode():
+    if versions := store.get("all_connected").decode():
         raise torch_xla_cc.RanksDisagree(
-            f"init_process_group, new_group: the ranks of a group run several versions of "
-            f"torch_xla_cc: {several}. What ranks compare of their calls is of one version: install "
-            f"the same one everywhere"
+            "init_process_group, new_group: the ranks of a group run several versions of "
+            f"torch_xla_cc: {versions}. What ranks compare of their calls is of one version: "
+            "install the same one everywhere"
         )
 
 
