@@ -206,6 +206,24 @@ MUTATIONS = [
         ("tests/python/test_worlds.py",),
     ),
     Mutation(
+        "ranks of other groups are told",
+        "if (issued.group == 0) return {};",
+        "return {};",
+        ("//tests/threads:told_test",),
+    ),
+    Mutation(
+        "the first to break a group is told again",
+        "ForgetFailure(rank, failure);",
+        "",
+        ("tests/distributed/test_random_worlds.py -k 'test_threads'", "//tests/threads:told_test"),
+    ),
+    Mutation(
+        "a receive does not look for its sender",
+        "ends_.check->ThrowIfGone(*ends_.call, ends_.said, ends_.peer);",
+        "ends_.check->ThrowIfBroken();",
+        ("tests/distributed/test_faults.py -k 'killed and receive'",),
+    ),
+    Mutation(
         "helpers take no turns",
         "turn_ended_.wait(lock, free);",
         "",

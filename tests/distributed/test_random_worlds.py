@@ -35,9 +35,9 @@ import worlds
 from world_programs import Program
 
 # How many programs for each number of ranks.
-THREADS = {2: 20, 3: 30, 4: 15}
-PROCESSES = {2: 16, 3: 16}
-KILLED = {3: 1}
+THREADS = {2: 40, 3: 60, 4: 40}
+PROCESSES = {2: 30, 3: 30}
+KILLED = {3: 2}
 LAUNCHES = {2: 12, 4: 20}
 BATCH = 40  # in one launch, or one request to processes
 A_BATCH_S = 300.0

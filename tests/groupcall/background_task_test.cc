@@ -67,14 +67,17 @@ TEST(BackgroundTask, AllWhoWaitGetWhatItHasThrown) {
 
 TEST(BackgroundTask, NobodyNeedKeepIt) {
   std::weak_ptr<Owner> seen;
+  std::atomic<bool> began{false};
   std::atomic<bool> go{false};
   {
     const auto owner = std::make_shared<Owner>();
     seen = owner;
-    owner->task.Start([owner, &go] {
+    owner->task.Start([owner, &began, &go] {
+      began = true;
       while (!go) std::this_thread::yield();
     });
   }
+  while (!began) std::this_thread::yield();
   EXPECT_FALSE(seen.expired());
   EXPECT_TRUE(AtWork::Any());
   go = true;

@@ -64,6 +64,57 @@ TEST(Told, WhoBeginsAnewIsNotToldOfWhatItHasLeft) {
   }
 }
 
+// Of calls of torch.distributed the ranks of their groups are told, once; the others have lost
+// nothing.
+TEST(Told, OfCallsOfGroupsTheirRanksAlone) {
+  const auto world = World::Begin(3, kLong);
+  HandOver graph;
+  graph.run = [] { return std::string(); };
+  OnThreads(2, [&](int rank) {
+    const uint64_t group = 7 + rank;  // two of the same ranks
+    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({{0, 1}, {2}}), Line(1), group}));
+    EXPECT_TRUE(world->Meet(rank, Line(2), "program", graph));
+  });
+  OnThreads(3, [&](int rank) {
+    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(3), 9})) << rank;
+    EXPECT_FALSE(world->Meet(rank, Line(4), "program", graph)) << rank;
+  });
+  // Who had a part in what they lost is told.
+  OnThreads(2, [&](int rank) {
+    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(5), 9}));
+    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({{0, 1}, {2}}), Line(6), 7u + rank}));
+    EXPECT_TRUE(world->Meet(rank, Line(7), "program", graph));
+  });
+  EXPECT_TRUE(world->Issue(2, {AllReduceOf({}), Line(5), 9}));
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(8), 9})) << rank;
+  }
+  world->End();
+}
+
+// So is who loses a call with one of those, and so on; but for who has begun anew.
+TEST(Told, WhoLosesACallWithOneWhoLosesOne) {
+  for (const uint64_t group : {9u, 0u}) {
+    for (const bool anew : {false, true}) {
+      const auto world = World::Begin(4, kLong);
+      HandOver graph;
+      graph.run = [] { return std::string(); };
+      for (int rank = 0; rank < 4; ++rank) world->Join(GroupOf(rank, 4));
+      if (anew) world->Join(GroupOf(3, 4));
+      const auto of_three = AllReduceOf({{0, 1, 2}, {3}});
+      const auto of_two = AllReduceOf({{0}, {1}, {2, 3}});
+      EXPECT_FALSE(world->Issue(2, {of_two, Line(1), group}));
+      OnThreads(2, [&](int rank) {
+        EXPECT_FALSE(world->Issue(rank, {of_three, Line(2), 7u + rank}));
+        EXPECT_TRUE(world->Meet(rank, Line(3), "program", graph));
+      });
+      EXPECT_TRUE(world->Issue(2, {of_two, Line(4), group}));
+      EXPECT_EQ(bool(world->Issue(3, {of_two, Line(4), group})), !anew) << group;
+      world->End();
+    }
+  }
+}
+
 // A failure that a rank finds when it has been told of another is another: who hears of it has not
 // heard of the first.
 TEST(Told, WhoHearsOfASecondFailureHasNotHeardOfTheFirst) {

@@ -236,11 +236,15 @@ Failure Deadlock(const RankStates& ranks, const Waiting& ready) {
 std::optional<std::set<int64_t>> Concerned(const RankStates& ranks,
                                            const std::vector<int64_t>& whose) {
   std::set<int64_t> concerned(whose.begin(), whose.end());
-  for (int64_t rank : whose) {
+  std::vector<int64_t> left = whose;
+  while (!left.empty()) {
+    const int64_t rank = left.back();
+    left.pop_back();
     for (const IssuedCall& issued : ranks[rank]->pending) {
       if (issued.group == 0) return {};
-      const auto group = GroupOf(issued, rank, ranks.size());
-      concerned.insert(group.begin(), group.end());
+      for (int64_t peer : GroupOf(issued, rank, ranks.size())) {
+        if (concerned.insert(peer).second) left.push_back(peer);
+      }
     }
   }
   return concerned;

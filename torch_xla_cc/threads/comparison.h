@@ -45,8 +45,9 @@ struct Verdict {
 // A rank goes on if it waits, and all its peers do, with as many calls, and no two differ.
 Verdict Judge(const RankStates& ranks);
 
-// Who has a part in what these ranks have pending; none if some of it is of no group of
-// torch.distributed: it is the launch's.
+// Who loses something if these ranks lose what they have pending: those that have a part in it, who
+// lose what they have too, and so on. None if some of it is of no group of torch.distributed: it is
+// the launch's.
 std::optional<std::set<int64_t>> Concerned(const RankStates& ranks,
                                            const std::vector<int64_t>& whose);
 

@@ -313,11 +313,16 @@ Failure World::TakeFailureLocked(int64_t rank) {
   return failure;
 }
 
+int World::Began(const std::vector<int64_t>& whose) const {
+  int began = 0;
+  for (int64_t rank : whose) began = std::max(began, ranks_[rank].began);
+  return began;
+}
+
 void World::SetFailure(Failure failure, const std::vector<int64_t>& whose) {
   failure_ = std::move(failure);
   failure_.GiveNumber();
-  int began = 0;
-  for (int64_t rank : whose) began = std::max(began, ranks_[rank].began);
+  const int began = Began(whose);
   for (Rank& r : ranks_) r.told = r.began > began;
   monitor_.changed.notify_all();
 }
@@ -350,7 +355,10 @@ void World::Evaluate(int64_t caller) {
   if (concerned) {
     Failure failure = verdict.failure;
     failure.GiveNumber();
-    for (int64_t rank : *concerned) TellOne(rank, failure, 0);
+    const int began = Began(verdict.whose);
+    for (int64_t rank : *concerned) {
+      if (ranks_[rank].began <= began) TellOne(rank, failure, 0);
+    }
     monitor_.changed.notify_all();
     Evaluate(caller);  // those that it does not concern
   } else if (verdict.failure) {

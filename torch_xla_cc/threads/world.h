@@ -147,6 +147,8 @@ class World : public std::enable_shared_from_this<World> {
   bool Forget(int64_t rank, uint64_t where);
   // It is told once of a failure, wherever that has broken groups.
   void ForgetFailure(int64_t rank, uint64_t failure);
+  // How often the latest of these has begun torch.distributed.
+  int Began(const std::vector<int64_t>& whose) const;
   // Which all are to be told, but those that are in a later torch.distributed than these, whose
   // it is.
   void SetFailure(Failure failure, const std::vector<int64_t>& whose);

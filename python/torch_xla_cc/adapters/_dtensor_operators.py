@@ -27,7 +27,14 @@ _WHERE = {
 }
 
 # Their tensors may be numbers on the CPU.
-_TAKE_NUMBERS = {_aten.clamp.Tensor, _aten.clamp_min.Tensor, _aten.clamp_max.Tensor}
+_TAKE_NUMBERS = {
+    _aten.clamp.Tensor,
+    _aten.clamp_.Tensor,
+    _aten.clamp_min.Tensor,
+    _aten.clamp_min_.Tensor,
+    _aten.clamp_max.Tensor,
+    _aten.clamp_max_.Tensor,
+}
 
 _NORMS = {
     _aten.norm.Scalar,
@@ -118,10 +125,10 @@ def prepared(func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:  
         return func, (condition, *(_of_mesh(z, first, dtype) for z in (x, y)))
     if func in _TAKE_NUMBERS:
         return func, tuple(
-            None if one is None else _of_mesh(one, first, first.dtype) for one in args
+            None if one is None else _of_mesh(one, first, one.dtype) for one in args
         )
     if func in _NORMS:
-        x, order, *others = args
+        x, order, *others = args if len(args) > 1 else (*args, 2)  # torch leaves defaults out
         func, args = _aten.linalg_vector_norm.default, (x, 2 if order is None else order, *others)
     return func, _with_dims(func, args)
 

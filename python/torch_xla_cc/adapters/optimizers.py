@@ -19,6 +19,10 @@ from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc._runtime.private import zero_optimizer
 
 
+# What torch's optimizers keep there: they read it in each step.
+_ON_THE_CPU = {"step", "mu_product"}
+
+
 def _make(changes: Changes) -> None:
     changes.after(register_optimizer_step_post_hook(end_step).remove)
     changes.wrap(zero_optimizer, "_broadcast_object", _broadcast_object)
@@ -32,10 +36,15 @@ def _broadcast_object(
     group: Any = None,  # noqa: ANN401 (WORLD, or a group)
     device: torch.device = torch.device("cpu"),  # noqa: B008 (as theirs)
 ) -> Any:  # noqa: ANN401
-    """ZeroRedundancyOptimizer's; theirs loads by torch.load, which knows no XLA device."""
+    """ZeroRedundancyOptimizer's; theirs loads by torch.load, which knows no XLA device.
+
+    As copies on the CPU, where who asks for it puts it: tensors of another rank that is a thread
+    would be on that one's device.
+    """
     if device.type != "xla":
         return theirs(obj, src_rank, group, device)
-    box = [obj]
+    cpu = torch.device("cpu")
+    box = [zero_optimizer._recursive_copy_to_device(obj, non_blocking=False, device=cpu)]
     dist.broadcast_object_list(box, src_rank, group, device)
     return box[0]
 
@@ -51,7 +60,7 @@ def _load_state_dict(theirs: Callable[..., None], self: Any, state_dict: dict[st
         if parameter.device.type != "xla":
             continue
         for name, state in states.items():
-            if isinstance(state, torch.Tensor) and name != "step":
+            if isinstance(state, torch.Tensor) and name not in _ON_THE_CPU:
                 states[name] = state.to(parameter.device)
 
 

@@ -15,6 +15,7 @@ namespace xla_cc {
 // but not a message that nobody takes.
 using InGlooCount = std::shared_ptr<std::atomic<int>>;
 
+// Messages keep it as long as somebody keeps them.
 class GlooGroup {
  public:
   GlooGroup(c10::intrusive_ptr<c10d::Backend> gloo, std::shared_ptr<Health> health)
@@ -34,8 +35,7 @@ class GlooGroup {
     Unlocked([this] { gloo_.reset(); });
   }
 
-  c10d::Backend* operator->() const { return gloo_.get(); }
-  const c10::intrusive_ptr<c10d::Backend>& pointer() const { return gloo_; }
+  c10d::Backend& group() const { return *gloo_; }
   const InGlooCount& count() const { return count_; }
 
  private:

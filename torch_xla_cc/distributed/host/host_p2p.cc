@@ -85,11 +85,11 @@ HostSend::HostSend(PointToPoint ends, const at::Tensor& x, at::Tensor bytes, uin
     ends_.own_mail->Put(ends_.tag, {header[0], std::move(bytes)});
     return;
   }
-  ++*ends_.in_gloo;
+  ++*ends_.gloo->count();
   InGloo(ends_, [&] {
-    parts_.push_back(ends_.gloo->send(header, ends_.peer, ends_.tag));
+    parts_.push_back(ends_.gloo->group().send(header, ends_.peer, ends_.tag));
     Tensors data{std::move(bytes)};
-    if (data[0].numel() > 0) parts_.push_back(ends_.gloo->send(data, ends_.peer, data_tag));
+    if (data[0].numel() > 0) parts_.push_back(ends_.gloo->group().send(data, ends_.peer, data_tag));
   });
 }
 
@@ -101,7 +101,7 @@ void HostSend::Await(Timeout limit) {
   try {
     InGloo(ends_, [&] {
       for (const WorkPtr& part : parts_) part->wait(limit);
-      if (!parts_.empty()) --*ends_.in_gloo;
+      if (!parts_.empty()) --*ends_.gloo->count();
       parts_.clear();
       ends_.check->ThrowIfBroken();  // the receiver may have found it wrong
     });
@@ -141,10 +141,11 @@ HostReceive::HostReceive(PointToPoint ends, at::Tensor x)
     own_number_ = ends_.own_mail->Ask(ends_.tag);
     return;
   }
-  ++*ends_.in_gloo;
+  ++*ends_.gloo->count();
   InGloo(ends_, [&] {
-    header_work_ = ends_.peer == kAnySource ? ends_.gloo->recvAnysource(headers, ends_.tag)
-                                            : ends_.gloo->recv(headers, ends_.peer, ends_.tag);
+    header_work_ = ends_.peer == kAnySource
+                       ? ends_.gloo->group().recvAnysource(headers, ends_.tag)
+                       : ends_.gloo->group().recv(headers, ends_.peer, ends_.tag);
   });
 }
 
@@ -179,9 +180,9 @@ void HostReceive::Take() {
   if (ends_.to_itself()) {
     if (fits) data[0].copy_(own.bytes);
   } else if (data[0].numel() > 0) {
-    ends_.gloo->recv(data, source_, header.data_tag)->wait(ends_.call->timeout);
+    ends_.gloo->group().recv(data, source_, header.data_tag)->wait(ends_.call->timeout);
   }
-  if (!ends_.to_itself()) --*ends_.in_gloo;
+  if (!ends_.to_itself()) --*ends_.gloo->count();
   if (!fits) throw CollectiveMismatch(wrong);
 }
 
@@ -190,8 +191,8 @@ bool HostReceive::isCompleted() {
   return taking_.failed() || wait(kNoTimeout);
 }
 
-// The sender may have failed or died before it came to its send. So it is asked now and then whether
-// the group is broken: gloo would wait out its limit, also for one that was gone before.
+// The sender may have failed or died before it came to its send. So it is asked now and then
+// whether the group is broken: gloo would wait out its limit, also for one that was gone before.
 bool HostReceive::HasCome(Timeout limit) {
   const auto end = std::chrono::steady_clock::now() + limit;
   Timeout look = kFirstLook;
@@ -199,7 +200,12 @@ bool HostReceive::HasCome(Timeout limit) {
        look = std::min(2 * look, kLook)) {
     left = std::chrono::ceil<Timeout>(end - std::chrono::steady_clock::now());
     if (left <= Timeout::zero()) return false;
-    InGloo(ends_, [&] { ends_.check->ThrowIfGone(*ends_.call, ends_.said, ends_.peer); });
+    bool gone = false;
+    InGloo(ends_, [&] { gone = ends_.check->IsGone(ends_.peer); });
+    if (!gone || taking_.Wait(kFirstLook)) continue;  // it may have sent before it ended
+    InGloo(ends_, [&] {
+      ends_.check->Explain(*ends_.call, ends_.said, "its sender has ended", ends_.peer);
+    });
   }
   return true;
 }

@@ -27,8 +27,7 @@ using OwnMail = Mail<Parcel>;
 // What both ends have in common.
 struct PointToPoint {
   RankGroup group;
-  c10::intrusive_ptr<c10d::Backend> gloo;
-  InGlooCount in_gloo;
+  std::shared_ptr<GlooGroup> gloo;
   StoreCheckPtr check;
   std::shared_ptr<Health> health;
   std::shared_ptr<OwnMail> own_mail;

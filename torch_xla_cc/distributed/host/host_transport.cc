@@ -68,7 +68,7 @@ HostTransport::HostTransport(RankGroup group, c10::intrusive_ptr<c10d::Backend> 
                              std::string why)
     : Transport(std::move(group)),
       why_(std::move(why)),
-      gloo_(std::move(gloo), shared_health()),
+      gloo_(std::make_shared<GlooGroup>(std::move(gloo), shared_health())),
       check_(std::make_shared<StoreCheck>(this->group(), store, mode)) {}
 
 void HostTransport::Announce(const CallPtr&) {}  // in the queue, before the call is given to gloo
@@ -88,7 +88,7 @@ c10::intrusive_ptr<HostWork> HostTransport::Enqueue(const CallPtr& call, std::ve
   }
   auto work =
       c10::make_intrusive<HostWork>(call, std::move(said), std::move(parts), std::move(outputs),
-                                    check_, shared_health(), gloo_.count());
+                                    check_, shared_health(), gloo_->count());
   if (call->async) {
     queue_.Add([work] { work->Start(); });
   } else {
@@ -105,7 +105,7 @@ WorkPtr HostTransport::GatherBytes(Timeout timeout, const std::vector<int64_t>& 
     for (int64_t size : sizes) parts->push_back(HostBuffer({size}, at::kByte));
     std::vector<Tensors> outputs{*parts};
     Tensors inputs{own};
-    return gloo_->allgather(outputs, inputs, With<c10d::AllgatherOptions>(timeout));
+    return gloo_->group().allgather(outputs, inputs, With<c10d::AllgatherOptions>(timeout));
   }
   // gloo gathers one size only. Of several: everybody sends its own to everybody.
   std::vector<int64_t> sent(sizes.size(), own.numel());
@@ -124,8 +124,8 @@ WorkPtr HostTransport::ExchangeBytes(Timeout timeout, const at::Tensor& sent,
                                      std::vector<int64_t> received_sizes, at::Tensor* received) {
   *received = HostBuffer({Sum(received_sizes)}, at::kByte);
   at::Tensor input = sent;
-  return gloo_->alltoall_base(*received, input, received_sizes, sent_sizes,
-                              With<c10d::AllToAllOptions>(timeout));
+  return gloo_->group().alltoall_base(*received, input, received_sizes, sent_sizes,
+                                      With<c10d::AllToAllOptions>(timeout));
 }
 
 HostWork::Step HostTransport::Reduction(const CallPtr& call, const at::Tensor& x,
@@ -136,7 +136,7 @@ HostWork::Step HostTransport::Reduction(const CallPtr& call, const at::Tensor& x
       Tensors values{value};
       c10d::AllreduceOptions options = With<c10d::AllreduceOptions>(call->timeout);
       options.reduceOp = kind;
-      return gloo_->allreduce(values, options);
+      return gloo_->group().allreduce(values, options);
     };
     const auto finish = [x, op, value, write, size = group().size()] {
       if (write) WriteFromHost(x, Completed(value, op, x.scalar_type(), size));
@@ -181,7 +181,7 @@ WorkPtr HostTransport::Broadcast(const CallPtr& call, const Tensors& xs, int roo
       Tensors bytes{Bytes(value)};
       c10d::BroadcastOptions options = With<c10d::BroadcastOptions>(call->timeout);
       options.rootRank = root;
-      return gloo_->broadcast(bytes, options);
+      return gloo_->group().broadcast(bytes, options);
     };
     parts.push_back({start, [x, value, write] {
                        if (write) WriteFromHost(x, value);
@@ -218,7 +218,8 @@ WorkPtr HostTransport::AllGatherInto(const CallPtr& call, const Tensors& outputs
     const auto start = [this, call, value, bytes = Bytes(HostView(inputs[i]))] {
       at::Tensor output = Bytes(value);
       at::Tensor input = bytes;
-      return gloo_->_allgather_base(output, input, With<c10d::AllgatherOptions>(call->timeout));
+      return gloo_->group()._allgather_base(output, input,
+                                            With<c10d::AllgatherOptions>(call->timeout));
     };
     parts.push_back({start, [x = outputs[i], value] { WriteFromHost(x, value); }});
   }
@@ -238,7 +239,7 @@ WorkPtr HostTransport::Gather(const CallPtr& call, const Tensors& outputs, const
     }
     c10d::GatherOptions options = With<c10d::GatherOptions>(call->timeout);
     options.rootRank = root;
-    return gloo_->gather(*parts, own, options);
+    return gloo_->group().gather(*parts, own, options);
   };
   const auto finish = [outputs, parts] {
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -257,7 +258,7 @@ WorkPtr HostTransport::Scatter(const CallPtr& call, const at::Tensor& output, co
     if (group().rank == root) lists.push_back(list);
     c10d::ScatterOptions options = With<c10d::ScatterOptions>(call->timeout);
     options.rootRank = root;
-    return gloo_->scatter(outputs, lists, options);
+    return gloo_->group().scatter(outputs, lists, options);
   };
   return Run(call, {{start, [output, value] { WriteFromHost(output, value); }}}, {output});
 }
@@ -326,8 +327,8 @@ WorkPtr HostTransport::AllToAllSingle(const CallPtr& call, const at::Tensor& out
                       received_sizes = in_bytes(output, output_splits),
                       sent_sizes = in_bytes(input, input_splits)]() mutable {
     at::Tensor received = Bytes(value);
-    return gloo_->alltoall_base(received, sent, received_sizes, sent_sizes,
-                                With<c10d::AllToAllOptions>(call->timeout));
+    return gloo_->group().alltoall_base(received, sent, received_sizes, sent_sizes,
+                                        With<c10d::AllToAllOptions>(call->timeout));
   };
   return Run(call, {{start, [output, value] { WriteFromHost(output, value); }}}, {output});
 }
@@ -360,8 +361,7 @@ PointToPoint HostTransport::Ends(const CallPtr& call, int peer, int tag) {
   const py::gil_scoped_acquire locked;
   Said said = SaidOf(*call);
   check_->Note(said);
-  return {group(), gloo_.pointer(), gloo_.count(), check_, shared_health(), own_mail_,
-          call,    std::move(said), peer,          tag};
+  return {group(), gloo_, check_, shared_health(), own_mail_, call, std::move(said), peer, tag};
 }
 
 // All have come when the call has been compared.

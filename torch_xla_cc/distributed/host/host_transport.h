@@ -69,7 +69,7 @@ class HostTransport final : public Transport {
                    const std::vector<int64_t>& sizes, const c10d::ReduceOp& op);
 
   const std::string why_;  // the host and not XLA
-  GlooGroup gloo_;
+  std::shared_ptr<GlooGroup> gloo_;
   StoreCheckPtr check_;
   std::shared_ptr<OwnMail> own_mail_ = std::make_shared<OwnMail>();
   std::mutex sends_mutex_;        // of the next two: threads of this rank may send at once

@@ -1,7 +1,5 @@
 #include "torch_xla_cc/distributed/host/host_work.h"
 
-#include <c10/util/ScopeExit.h>
-
 #include <chrono>
 
 #include "torch_xla_cc/distributed/host/host_memory.h"
@@ -54,8 +52,7 @@ void HostWork::Start() {
 }
 
 void HostWork::StepEnded(c10::ivalue::Future& step) {
-  const InGlooCount in_gloo = in_gloo_;
-  const auto ended = c10::make_scope_exit([&] { --*in_gloo; });
+  --*in_gloo_;  // before who waits for it wakes, and may destroy the group
   if (step.hasError()) {
     try {
       check_->Explain(*call_, said_, step.tryRetrieveErrorMessage(), -1);

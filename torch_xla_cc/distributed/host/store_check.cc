@@ -132,11 +132,11 @@ void StoreCheck::ThrowIfBroken() {
   throw CollectiveMismatch(told.substr(1));
 }
 
-void StoreCheck::ThrowIfGone(const GroupCall& call, const Said& said, int peer) {
+bool StoreCheck::IsGone(int peer) {
   ThrowIfBroken();
   const std::vector<int> dead = machine_.Dead();
-  const bool gone = peer < 0 ? !dead.empty() : std::count(dead.begin(), dead.end(), peer) > 0;
-  if (gone) ThrowMissing(call, said, dead);
+  if (peer < 0) return static_cast<int>(dead.size()) == group_.size() - 1;
+  return std::count(dead.begin(), dead.end(), peer) > 0;
 }
 
 void StoreCheck::LetOneTell() {

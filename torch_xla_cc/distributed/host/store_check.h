@@ -43,8 +43,8 @@ class StoreCheck {
   void Break(const std::string& why, bool timeout);
   // Throws what a rank of the group has broken it with.
   void ThrowIfBroken();
-  // The same; and if this rank of the group, or any if below 0, has died.
-  void ThrowIfGone(const GroupCall& call, const Said& said, int peer);
+  // The same. Whether this rank of the group is known to have ended; all others, if below 0.
+  bool IsGone(int peer);
   // Why a call has failed that all ranks have come to, or that needs `peer` alone: throws.
   [[noreturn]] void Explain(const GroupCall& call, const Said& said, const std::string& error,
                             int peer);
