@@ -21,9 +21,6 @@ double Rounded(ElementType type, double value) {
     case ElementType::kBF16:
       digits = 8, least = -126;
       break;
-    case ElementType::kF32:
-    case ElementType::kC64:
-      return static_cast<float>(value);
     default:
       return value;
   }

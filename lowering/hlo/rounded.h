@@ -5,8 +5,9 @@
 
 namespace xla_cc::hlo {
 
-// The nearest value that a type of floats has, to even between two, by way of f32 as constants go;
-// of others the value itself. `value` is no larger than the type holds, or infinite.
+// The nearest value that a type of floats of less than 32 bits has, to even between two, by way of
+// f32 as constants go; of other types the value itself. `value` is no larger than the type holds,
+// or infinite.
 double Rounded(ElementType type, double value);
 
 }  // namespace xla_cc::hlo

