@@ -18,7 +18,6 @@ from torch_xla_cc._runtime.device_tensors import end_step
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc._runtime.private import zero_optimizer
 
-
 # What torch's optimizers keep there: they read it in each step.
 _ON_THE_CPU = {"step", "mu_product"}
 
