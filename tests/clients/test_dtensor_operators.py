@@ -54,6 +54,11 @@ OPERATORS = {
     "clamp by tensors": lambda x: torch.clamp(x, x - 1, x * 0.5),
     "clamp by one on the CPU": lambda x: torch.clamp(x, torch.tensor(0.5)),
     "clamp by two on the CPU": lambda x: x.clamp(torch.tensor(-0.5), torch.tensor(0.5)),
+    "clamp in place by two on the CPU": lambda x: (x * 1).clamp_(
+        torch.tensor(-0.5), torch.tensor(0.5)
+    ),
+    "clamp of integers by one of floats": lambda x: (x * 4).long().clamp(torch.tensor(0.5)) * x,
+    "norm of the order that is left out": lambda x: torch.ops.aten.norm.Scalar(x.detach()) * x,
     "clamp_max on the CPU": lambda x: torch.clamp_max(x, torch.tensor(0.5)),
     "where of a number of the device": lambda x: torch.where(x > 0, x, _zero(x)),
     "torch.norm": lambda x: torch.norm(x, 1, 0, True) * torch.norm(x, 1),

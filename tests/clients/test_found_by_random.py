@@ -202,7 +202,7 @@ def test_stock_cannot_consolidate_without_the_adapter():
     assert "don't know how to restore data location" in str(error)
 
 
-def loads(rank):
+def loads(rank, which):
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
     from torch_xla_cc.adapters import optimizers
@@ -212,9 +212,8 @@ def loads(rank):
         vector = nn.Parameter(torch.tensor([1.0, 3.0], device=kind))
 
         def make():
-            return ZeroRedundancyOptimizer(
-                [number, vector], torch.optim.SGD, lr=0.1, momentum=0.9, foreach=True
-            )
+            options = {"momentum": 0.9} if which is torch.optim.SGD else {}
+            return ZeroRedundancyOptimizer([number, vector], which, lr=0.1, foreach=True, **options)
 
         def step(optimizer):
             optimizer.zero_grad()
@@ -227,13 +226,19 @@ def loads(rank):
         state = optimizer.state_dict()
         optimizer = make()
         optimizer.load_state_dict(state)
+        read = [one.get("mu_product", one.get("step")) for one in optimizer.optim.state.values()]
+        assert all(one is None or one.device.type == "cpu" for one in read)
         step(optimizer)
         return [number.detach().cpu(), vector.detach().cpu()]
 
     return _both(train, optimizers)
 
 
-def test_zero_loads_momentum_of_a_number():
-    """torch leaves it on the CPU, and foreach operators of XLA and CPU tensors end the process."""
+@pytest.mark.parametrize("which", [torch.optim.SGD, torch.optim.NAdam])
+def test_zero_loads_states_of_a_number(which):
+    """torch leaves it on the CPU, and foreach operators of XLA and CPU tensors end the process.
+
+    What NAdam reads in each step stays there.
+    """
     with processes.Processes(1) as ranks:
-        _same(ranks.run(loads))
+        _same(ranks.run(loads, which))

@@ -1,4 +1,4 @@
-"""A rank of four, of which rank 2 kills itself: before, during or after its part of a call.
+"""A rank of four, of which rank 2 kills itself before, during or after its part of a call, or ends.
 
 Prints what the others raise: the type, the seconds, the message.
 """
@@ -36,6 +36,13 @@ try:
         os.kill(os.getpid(), signal.SIGKILL)
     if when == "during":
         x = torch.ones(1 << 24, device=torch_xla.device())
+    if when == "anyone":  # one ends when it has sent, and another sends later
+        if rank == 0:
+            print(f"received from {sorted(dist.recv(x) for _ in range(2))}", flush=True)
+        elif rank != 3:
+            time.sleep(3 if rank == 1 else 0)
+            dist.send(x, 0)
+        os._exit(0)
     if when == "receive":  # of one that is long gone: gloo has no connection to lose any more
         time.sleep(2)
         dist.recv(x, 2)

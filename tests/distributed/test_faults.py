@@ -156,9 +156,8 @@ def test_a_dump_is_written_or_says_why(tmp_path, monkeypatch, capfd):
 KILLED = Path(__file__).with_name("killed.py")
 
 
-@pytest.mark.parametrize("when", ["before", "during", "after", "receive"])
-def test_a_rank_is_killed(when, tmp_path):
-    """kill -9, of ranks that are started by hand: torchrun would end the others."""
+def started_by_hand(when, tmp_path):
+    """Exit codes, and the last lines: torchrun would end the others when a rank ends."""
     store = dist.TCPStore("127.0.0.1", 0, None, is_master=True, wait_for_workers=False)
     ranks = [
         forks.start(
@@ -179,10 +178,23 @@ def test_a_rank_is_killed(when, tmp_path):
         for rank in ranks:
             rank.kill()
             rank.join()
-    assert ranks[2].exitcode == -9
+    lines = [(tmp_path / f"{rank}.txt").read_text().splitlines() for rank in range(4)]
+    said = [line[-1] if line else "" for line in lines]  # gloo prints as well
     for rank in (0, 1, 3):
-        said = (tmp_path / f"{rank}.txt").read_text().splitlines()[-1]  # gloo prints as well
         assert ranks[rank].exitcode == 0, (said, (tmp_path / f"{rank}.log").read_text()[-3000:])
+    return [rank.exitcode for rank in ranks], said
+
+
+def test_a_receive_from_anyone_waits_for_those_that_live(tmp_path):
+    codes, said = started_by_hand("anyone", tmp_path)
+    assert codes == [0] * 4 and said[0] == "received from [1, 2]", said
+
+
+@pytest.mark.parametrize("when", ["before", "during", "after", "receive"])
+def test_a_rank_is_killed(when, tmp_path):
+    codes, by_rank = started_by_hand(when, tmp_path)
+    assert codes[2] == -9
+    for said in (by_rank[0], by_rank[1], by_rank[3]):
         kind, took, message = said.split("|", 2)
         assert kind == "CollectiveTimeoutError", said
         assert "rank 2 has died" in message, said

@@ -124,7 +124,10 @@ def prepared(func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:  
         condition = _of_mesh(condition, first, torch.bool)
         return func, (condition, *(_of_mesh(z, first, dtype) for z in (x, y)))
     if func in _TAKE_NUMBERS:
-        return func, tuple(None if one is None else _of_mesh(one, first, one.dtype) for one in args)
+        return func, tuple(
+            None if one is None else _of_mesh(one, first, torch.result_type(first, one))
+            for one in args
+        )
     if func in _NORMS:
         x, order, *others = args if len(args) > 1 else (*args, 2)  # torch leaves defaults out
         func, args = _aten.linalg_vector_norm.default, (x, 2 if order is None else order, *others)
