@@ -104,7 +104,11 @@ class _Run:
         except OwnError:
             pass
         except Exception as error:
-            self._complain(f"{type(error).__name__}: {error}")
+            kind = type(error).__name__
+            if self.program.short and kind == world_oracle.TIMEOUT:
+                self.slow = True  # before its first event, or in the graph
+            else:
+                self._complain(f"{kind}: {error}")
         finally:
             self._end()
         return self.wrong
