@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import importlib.util
 import os
+import secrets
 import socket
 import sys
 from pathlib import Path
@@ -20,6 +21,9 @@ from torch_xla.experimental import plugins
 _PACKAGE = Path(__file__).with_name("torch_xla_cc")
 _DEVICES = "POD_NUM_DEVICES"
 _ADDRESS = "TORCH_XLA_CC_POD_ADDRESS"
+_TOKEN = "TORCH_XLA_CC_POD_TOKEN"
+_TOKEN_BYTES = 16
+_TIMEOUT = "TORCH_XLA_CC_TIMEOUT_S"
 _LEAVE_MS = 100
 _LOCALHOST = "127.0.0.1"
 _KEY = "torch_xla_cc/pod/{attempt}/address"
@@ -52,8 +56,10 @@ class PodPlugin(plugins.DevicePlugin):
         start = str(_PACKAGE / "_pod" / "start.py")
         command = [sys.executable, "-I", start, str(Path(jaxlib.origin).parents[1])]
         options = {"command": "\n".join(command), "rank": str(rank), "world": str(world)}
+        if limit := os.environ.get(_TIMEOUT):
+            options["timeout_s"] = limit
         if world > 1:
-            options["coordinator"] = self._coordinator(rank, world)
+            options["coordinator"], options["token"] = self._coordinator(rank, world)
         atexit.register(self._leave)
         return options
 
@@ -84,6 +90,7 @@ class PodPlugin(plugins.DevicePlugin):
         count = int(os.environ.get(_DEVICES, "1"))
         if count > 1 and _ADDRESS not in os.environ:
             os.environ[_ADDRESS] = f"{_LOCALHOST}:{self._held_port()}"
+            os.environ[_TOKEN] = secrets.token_hex(_TOKEN_BYTES)
         return count
 
     def _place(self) -> tuple[int, int]:
@@ -92,10 +99,13 @@ class PodPlugin(plugins.DevicePlugin):
             return self._launched
         return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
-    def _coordinator(self, rank: int, world: int) -> str:
-        """Where the device processes meet. Rank 0 chooses it, and says it in torchrun's store."""
+    def _coordinator(self, rank: int, world: int) -> tuple[str, str]:
+        """Where the device processes meet, and the token that says that they belong there.
+
+        Rank 0 chooses both, and says them in torchrun's store.
+        """
         if address := os.environ.get(_ADDRESS):
-            return address
+            return address, os.environ.get(_TOKEN, "")
         if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
             raise RuntimeError(
                 f"PJRT_DEVICE=POD with WORLD_SIZE={world}, but without torchrun: set {_ADDRESS} to "
@@ -108,8 +118,10 @@ class PodPlugin(plugins.DevicePlugin):
         key = _KEY.format(attempt=os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         if rank == 0:
             alone = os.environ.get("LOCAL_WORLD_SIZE") == str(world)
-            store.set(key, f"{_LOCALHOST if alone else master}:{self._held_port()}")
-        return str(store.get(key).decode())
+            address = f"{_LOCALHOST if alone else master}:{self._held_port()}"
+            store.set(key, f"{address} {secrets.token_hex(_TOKEN_BYTES)}")
+        address, _, token = store.get(key).decode().partition(" ")
+        return address, token
 
     def _held_port(self) -> int:
         """A free port. The device process of rank 0 listens on it as well, which Linux allows."""

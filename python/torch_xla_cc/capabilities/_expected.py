@@ -71,7 +71,7 @@ def _one(cell: Cell, rank: int, world: int, data: list[torch.Tensor]) -> torch.T
     own = data[rank]
     if cell.op == "parameter":
         return own
-    if cell.form in ("chain", "ring"):
+    if cell.form in ("chain", "ring", "ring:shuffled"):
         sources = [source for source, target in pairs(cell.form, world) if target == rank]
         return data[sources[0]] if sources else torch.zeros_like(own)
     lists = groups(cell.form, world) or [list(range(world))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 from . import attendance
 from .jaxlib_xla import xla
 
-_SECONDS_TO_MEET = 300
+_TIMEOUT_S = 600.0  # as torch_xla_cc.launch waits, if nothing is said
+_LONGEST_S = 86400
+_LOCALHOST = "127.0.0.1"
 # jaxlib ends this process when it misses a heartbeat. Of deaths attendance.py tells, so this is for
 # networks that drop, and for processes that are stopped.
 _HEARTBEAT_S = 600
@@ -27,7 +30,7 @@ class World:
         if self.size == 1:
             self.client = xla.get_tfrt_cpu_client(asynchronous=True, num_devices=1)
         else:
-            self.client = self._joined(options["coordinator"], lost)
+            self.client = self._joined(options, lost)
         self._complete = True
 
     def leave(self) -> None:
@@ -40,27 +43,33 @@ class World:
         if self._attendance is not None:
             self._attendance.fail(f"a program with collectives failed on rank {self.rank}: {why}")
 
-    def _joined(self, address: str, lost: attendance.Lost) -> Any:
+    def _joined(self, options: Mapping[str, str], lost: attendance.Lost) -> Any:
+        host, port = _split(options["coordinator"])
+        token, timeout_s = options.get("token", ""), float(options.get("timeout_s", _TIMEOUT_S))
+        own = _own_address(host, port)
         if self.rank == 0:
+            listens = host if host == _LOCALHOST else ""  # on this machine alone, if all ranks are
+            attends = attendance.Host((listens, port), self.size, token, lost)
+            self._attendance = attends
+            service = attends.meet(f"{own}:{_free_port()}", timeout_s)
+            listens = service if host == _LOCALHOST else f"[::]:{_split(service)[1]}"
             self._held.append(
                 xla.get_distributed_runtime_service(
-                    _to_listen_on(address), self.size, heartbeat_timeout=_HEARTBEAT_S
+                    listens, self.size, heartbeat_timeout=_HEARTBEAT_S
                 )
             )
+        else:
+            joins = attendance.Guest((host, port), self.rank, self.size, token, timeout_s, lost)
+            self._attendance = joins
+            service = joins.meet(timeout_s)
         peers = xla.get_distributed_runtime_client(
-            address,
+            service,
             self.rank,
-            init_timeout=_SECONDS_TO_MEET,
+            init_timeout=math.ceil(min(timeout_s, _LONGEST_S)),
             heartbeat_timeout=_HEARTBEAT_S,
             shutdown_on_destruction=False,
         )
         peers.connect()
-        own = _own_address(address)
-        self._attendance = (
-            attendance.Host(peers, own, self.size, lost)
-            if self.rank == 0
-            else attendance.Guest(peers, self.rank, lost)
-        )
         gloo = xla.make_gloo_tcp_collectives(distributed_client=peers, hostname=own)
         self._held += [peers, gloo]
         return xla.get_tfrt_cpu_client(
@@ -73,18 +82,19 @@ class World:
         )
 
 
-def _to_listen_on(address: str) -> str:
-    """On this machine alone, if all ranks are."""
+def _split(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
-    return address if host == "127.0.0.1" else f"[::]:{port}"
+    return host.strip("[]"), int(port)
 
 
-def _own_address(coordinator: str) -> str:
+def _free_port() -> int:
+    with socket.create_server(("", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def _own_address(coordinator: str, port: int) -> str:
     """The address of this machine that the machine of the coordinator sees."""
-    host, _, port = coordinator.rpartition(":")
-    family, kind, proto, _, to = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_DGRAM)[
-        0
-    ]
+    family, kind, proto, _, to = socket.getaddrinfo(coordinator, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, proto) as probe:
         probe.connect(to)  # sends nothing
         return str(probe.getsockname()[0])
