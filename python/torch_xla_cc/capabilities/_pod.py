@@ -25,7 +25,7 @@ from ._grid import REDUCTIONS, TYPES, Cell, Device
 from ._outcome import CRASHED, REFUSED, TIMEOUT, WRONG, Outcome
 from ._results import Probe, last_words, normalised, outcome_of
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 _CHILD = Path(__file__).parents[1] / "_pod" / "probe_child.py"
 # PJRT_Buffer_Type of the types that are probed.
 _NUMBERS = {
