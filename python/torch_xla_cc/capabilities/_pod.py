@@ -42,12 +42,13 @@ Arguments = list[tuple[int, tuple[int, ...], bytes]]
 
 class _Answer(NamedTuple):
     refused: str
-    made: tuple[bytes, int, list[bytes]] | None  # the module, temporary bytes, outputs
+    # The module, temporary bytes, outputs, seconds of each run.
+    made: tuple[bytes, int, list[bytes], list[float]] | None
 
 
 def probe(device: Device, todo: Sequence[Cell]) -> Iterator[list[Probe]]:
     """The outcomes of the cells, in the order in which they come."""
-    with contextlib.closing(_Ranks(device.world)) as ranks:
+    with contextlib.closing(Ranks(device.world)) as ranks:
         for _, group in groupby(todo, key=lambda cell: (cell.op, cell.form, cell.number)):
             first, *rest = group
             outcome = _outcome(ranks, first, device)
@@ -60,7 +61,7 @@ def probe(device: Device, todo: Sequence[Cell]) -> Iterator[list[Probe]]:
                     yield [Probe(cell, _outcome(ranks, cell, device))]
 
 
-def _outcome(ranks: _Ranks, cell: Cell, device: Device) -> Outcome:
+def _outcome(ranks: Ranks, cell: Cell, device: Device) -> Outcome:
     """What an earlier program left behind is not to blame: what fails is tried once more."""
     outcome = _once(ranks, cell, device)
     if outcome.result in (CRASHED, TIMEOUT, WRONG):
@@ -71,7 +72,7 @@ def _outcome(ranks: _Ranks, cell: Cell, device: Device) -> Outcome:
     return outcome
 
 
-def _once(ranks: _Ranks, cell: Cell, device: Device) -> Outcome:
+def _once(ranks: Ranks, cell: Cell, device: Device) -> Outcome:
     try:
         code = module(cell, device)
     except ValueError as error:  # no such native form
@@ -120,17 +121,17 @@ def _alike(cell: Cell, got: bytes, wanted: torch.Tensor) -> bool:
 
 def compile_hlo(code: bytes, world: int) -> CompiledProgram:
     """What the pod makes of a module, with its figures, and without running it."""
-    with contextlib.closing(_Ranks(world)) as ranks:
+    with contextlib.closing(Ranks(world)) as ranks:
         answers = ranks.run(code, None)
     if isinstance(answers, Outcome):
         raise CompilerCrashed(f"the pod's compiler crashed: {answers.says}", 1, "")
     if answers[0].made is None:
         raise CompilerError(f"'pod': {answers[0].refused}")
-    hlo, temporary, _ = answers[0].made
+    hlo, temporary, *_ = answers[0].made
     return CompiledProgram("pod", hlo, {"temporaries": temporary}, {})
 
 
-class _Ranks:
+class Ranks:
     """Processes that are one world, and others after one has died."""
 
     def __init__(self, world: int) -> None:
@@ -138,7 +139,9 @@ class _Ranks:
         self._started: list[tuple[subprocess.Popen[bytes], Connection]] = []
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115, closed by close()
 
-    def run(self, code: bytes, arguments: list[Arguments] | None) -> list[_Answer] | Outcome:
+    def run(
+        self, code: bytes, arguments: list[Arguments] | None, times: int = 1
+    ) -> list[_Answer] | Outcome:
         """The answer of each rank, or what came between."""
         if not self._started:
             self._start()
@@ -146,7 +149,7 @@ class _Ranks:
         answers = []
         try:
             for rank, (_, pipe) in enumerate(self._started):
-                pipe.send((code, arguments[rank] if arguments else None))
+                pipe.send((code, arguments[rank] if arguments else None, times))
             for _, pipe in self._started:
                 if not pipe.poll(max(0.0, limit - time.monotonic())):
                     break
