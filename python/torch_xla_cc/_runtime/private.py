@@ -171,7 +171,7 @@ _ATTRIBUTES = {
         "_is_alias_of",
     ),
     "xla_backend": ("_orig_new_group_fn",),
-    "zero_optimizer": ("_broadcast_object",),
+    "zero_optimizer": ("_broadcast_object", "_recursive_copy_to_device"),
 }
 
 

@@ -14,9 +14,8 @@ from typing import Any
 import torch.distributed as dist
 from torch_xla import runtime
 
-import torch_xla_cc
 from torch_xla_cc import _C
-from torch_xla_cc._C import CollectiveMismatchError, CollectiveTimeoutError
+from torch_xla_cc._C import CollectiveMismatchError, CollectiveTimeoutError, RanksDisagree
 from torch_xla_cc._ops.call_modes import in_graph, on_paper, one_buffer
 from torch_xla_cc._runtime import coalescing as _coalescing
 from torch_xla_cc._runtime.private import backend_plugins, c10d_bindings
@@ -81,7 +80,7 @@ def _meet(store: c10d_bindings.Store, rank: int, size: int, timeout: timedelta) 
     gloo connects them two by two, and a rank that is done and ends the group closes connections
     of which the other end is not ("connectFullMesh failed ... Connection closed by peer").
     """
-    version = torch_xla_cc.__version__
+    version = sys.modules["torch_xla_cc"].__version__  # which imports this module
     if store.add(f"version/{version}", 1) == 1:
         store.set(f"versions/{store.add('versions', 1)}", f"rank {rank} {version}")
     if store.add("connected", 1) == size:
@@ -90,7 +89,7 @@ def _meet(store: c10d_bindings.Store, rank: int, size: int, timeout: timedelta) 
         store.set("all_connected", ", ".join(sorted(several)) if count > 1 else "")
     store.wait(["all_connected"], timeout)
     if versions := store.get("all_connected").decode():
-        raise torch_xla_cc.RanksDisagree(
+        raise RanksDisagree(
             "init_process_group, new_group: the ranks of a group run several versions of "
             f"torch_xla_cc: {versions}. What ranks compare of their calls is of one version: "
             "install the same one everywhere"
