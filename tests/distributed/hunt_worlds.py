@@ -1,0 +1,122 @@
+"""A long hunt of random worlds: lanes of processes that go on past what fails.
+
+    PYTHONPATH=python:tests/harness python tests/distributed/hunt_worlds.py \
+        [--seconds=S] [--count=N] [--first=SEED] [LANE...]
+
+A lane is `threads-3`, `processes-2`, `launches-4` or `killed-3`. Each ends after N programs or S
+seconds; all run at once, each with seeds of its own. What fails is printed with its program, and a
+line at the end says how many ran, failed, and were too slow to tell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import re
+import subprocess
+import sys
+import time
+from typing import Any
+
+import processes
+import pytest
+import test_random_worlds
+import worlds
+
+LANES = ["threads-2", "threads-3", "threads-4", "processes-2", "processes-3"]
+SEEDS_OF_A_LANE = 10_000_000
+
+
+def _seed_of(failure: BaseException, seeds: range) -> int:
+    """Of the program that failed: the last one begun where ranks died, else the first named."""
+    text = "\n".join([str(failure), *getattr(failure, "__notes__", [])])
+    named = [int(seed) for seed in re.findall(r"program (\d+)", text)]
+    named = [seed for seed in named if seed in seeds] or [seeds[-1]]
+    return named[-1] if isinstance(failure, worlds.WorkerDied) else named[0]
+
+
+class Lane:
+    def __init__(self, name: str, first: int, count: int, seconds: float) -> None:
+        self._where, world = name.split("-")
+        self._world = int(world)
+        self._next, self._first, self._end = first, first, first + count
+        self._begun = time.monotonic()
+        self._seconds = seconds
+        self._slow = self._failed = 0
+
+    def _goes_on(self) -> bool:
+        return self._next < self._end and time.monotonic() - self._begun < self._seconds
+
+    def _run(self, ranks: Any, seeds: range) -> None:
+        if self._where == "killed":
+            test_random_worlds.run_killed(seeds[0], self._world)
+        elif self._where == "launches":
+            test_random_worlds.launch(ranks, seeds[0], self._world)
+        else:
+            self._slow += test_random_worlds.run_seeds(ranks, seeds, self._world, self._where)
+
+    def _ranks(self) -> Any:
+        if self._where == "killed":
+            return contextlib.nullcontext()
+        return (processes.Processes if self._where == "processes" else worlds.World)(self._world)
+
+    def _until_one_fails(self) -> None:
+        most = 1 if self._where in ("killed", "launches") else test_random_worlds.BATCH
+        with self._ranks() as ranks:
+            while self._goes_on():
+                seeds = range(self._next, min(self._next + most, self._end))
+                try:
+                    self._run(ranks, seeds)
+                except (Exception, pytest.fail.Exception) as failure:
+                    self._failed += 1
+                    notes = "\n".join(getattr(failure, "__notes__", []))
+                    kind = type(failure).__name__
+                    print(
+                        f"=== {self._where}-{self._world}: {kind}: {failure}\n{notes}", flush=True
+                    )
+                    self._next = _seed_of(failure, seeds) + 1
+                    return
+                self._next = seeds.stop
+
+    def run(self) -> None:
+        while self._goes_on():
+            try:
+                self._until_one_fails()
+            except Exception as failure:  # the workers did not end by themselves
+                print(f"=== {self._where}-{self._world} at its end: {failure}", flush=True)
+        print(
+            f"{self._where}-{self._world}: {self._next - self._first} programs, "
+            f"{self._failed} failed, {self._slow} too slow, "
+            f"{time.monotonic() - self._begun:.0f} s",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--count", type=int, default=SEEDS_OF_A_LANE)
+    parser.add_argument("--first", type=int, default=int(time.time()) * 100)
+    parser.add_argument("lanes", nargs="*", default=LANES)
+    args = parser.parse_args()
+    if len(args.lanes) == 1:
+        Lane(args.lanes[0], args.first, args.count, args.seconds).run()
+        return
+    firsts = itertools.count(args.first, SEEDS_OF_A_LANE)
+    options = [f"--seconds={args.seconds}", f"--count={args.count}"]
+    command = [sys.executable, __file__, *options]
+    started = [
+        subprocess.Popen([*command, f"--first={first}", lane])
+        for lane, first in zip(args.lanes, firsts, strict=False)
+    ]
+    try:
+        for lane in started:
+            lane.wait()
+    finally:
+        for lane in started:
+            lane.terminate()
+
+
+if __name__ == "__main__":
+    main()
