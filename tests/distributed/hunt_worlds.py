@@ -5,7 +5,7 @@
 
 A lane is `threads-3`, `processes-2`, `launches-4` or `killed-3`. Each ends after N programs or S
 seconds; all run at once, each with seeds of its own. What fails is printed with its program, and a
-line at the end says how many ran, failed, and were too slow to tell.
+line now and then, and at the end, says how many ran, failed, and were too slow to tell.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import worlds
 
 LANES = ["threads-2", "threads-3", "threads-4", "processes-2", "processes-3"]
 SEEDS_OF_A_LANE = 10_000_000
+A_REPORT_S = 300.0
 
 
 def _seed_of(failure: BaseException, seeds: range) -> int:
@@ -44,6 +45,7 @@ class Lane:
         self._begun = time.monotonic()
         self._seconds = seconds
         self._slow = self._failed = 0
+        self._reported = self._begun
 
     def _goes_on(self) -> bool:
         return self._next < self._end and time.monotonic() - self._begun < self._seconds
@@ -78,6 +80,17 @@ class Lane:
                     self._next = _seed_of(failure, seeds) + 1
                     return
                 self._next = seeds.stop
+                if time.monotonic() - self._reported > A_REPORT_S:
+                    self._report()
+
+    def _report(self) -> None:
+        self._reported = time.monotonic()
+        print(
+            f"{self._where}-{self._world}: {self._next - self._first} programs, "
+            f"{self._failed} failed, {self._slow} too slow, "
+            f"{self._reported - self._begun:.0f} s",
+            flush=True,
+        )
 
     def run(self) -> None:
         while self._goes_on():
@@ -85,12 +98,7 @@ class Lane:
                 self._until_one_fails()
             except Exception as failure:  # the workers did not end by themselves
                 print(f"=== {self._where}-{self._world} at its end: {failure}", flush=True)
-        print(
-            f"{self._where}-{self._world}: {self._next - self._first} programs, "
-            f"{self._failed} failed, {self._slow} too slow, "
-            f"{time.monotonic() - self._begun:.0f} s",
-            flush=True,
-        )
+        self._report()
 
 
 def main() -> None:
