@@ -288,6 +288,24 @@ class Play:
 
     # When all wait.
 
+    def _wait_for_each_other(self, waits: list[_Rank]) -> bool:
+        """Whether ranks run graphs that will never meet: that shows, sooner or later."""
+        groups = {
+            rank.rank: rank.actions[rank.at].groups[rank.call]
+            for rank in waits
+            if _is_node(rank.actions[rank.at].calls[rank.call])
+        }
+        while groups:
+            for_each_other = {
+                rank: group
+                for rank, group in groups.items()
+                if any(groups.get(other, group) != group for other in self.members[group])
+            }
+            if for_each_other == groups:
+                return True
+            groups = for_each_other
+        return False
+
     def _resolve(self) -> bool:
         """Have a wait end by its limit; False if nothing more happens."""
         waits = [rank for rank in self.ranks if not rank.done() and rank.came]
@@ -305,8 +323,7 @@ class Play:
             for group in with_dead:
                 self._break(group, TIMEOUT, self.dead & {*self.members[group]}, True)
             return True
-        in_graph = all(_is_node(rank.actions[rank.at].calls[rank.call]) for rank in waits)
-        if self.threads and len(waits) == self.program.world and in_graph:
+        if self.threads and self._wait_for_each_other(waits):
             self.unsure = True
             return True
         short = [group for group in groups if group in self.program.short]
