@@ -95,9 +95,9 @@ class Play:
         self.units: dict[tuple[int, int], int] = {}  # by group and rank: calls that were met
         self.slots: dict[tuple[int, int], dict[int, tuple[Any, int, Call]]] = {}
         self.passed: dict[tuple[int, int], list[tuple[int, int, Call]]] = {}
-        self.sent: dict[tuple[int, int, int, int], Call] = {}
-        self.asked: dict[tuple[int, int, int, int], Call] = {}
-        self.events_of_sends: dict[tuple[int, int, int, int], int] = {}
+        self.sent: dict[tuple[int, int, int, int, int], Call] = {}
+        self.asked: dict[tuple[int, int, int, int, int], Call] = {}
+        self.events_of_sends: dict[tuple[int, int, int, int, int], int] = {}
         self.broken: dict[int, _Broken] = {}
         self.need_short: set[int] = set()
         self.unsure = False  # from here on
@@ -252,18 +252,24 @@ class Play:
         self, group: int, error: str, named: frozenset[int], unsure: bool = False, also: Any = ()
     ) -> None:
         self.broken[group] = _Broken(frozenset({error, *also}), named, unsure)
+        if unsure:  # some may wait for the time limit
+            self.need_short.add(group)
 
     def _message(self, rank: _Rank, action: Action, group: int, call: Call) -> Any:
         members = self.members[group]
         own = members.index(rank.rank)
         to, source = (own + call.peer) % len(members), (own - call.peer) % len(members)
-        sends, receives = (group, own, to, call.tag), (group, source, own, call.tag)
+        # What has one tag comes in the order in which it goes.
+        before = zip(action.groups[: rank.call], action.calls[: rank.call], strict=True)
+        key = (group, call.tag, call.peer)
+        nth = sum((g, c.tag, c.peer) == key and c.is_message() for g, c in before)
+        tag = call.tag
         if call.op == "objects sent":  # without a tag: the n-th that is sent is the n-th received
             events = rank.objects.setdefault((group, call.peer), [])
             if action.event not in events:
                 events.append(action.event)
-            nth = -1 - events.index(action.event)
-            sends, receives = (*sends[:3], nth), (*receives[:3], nth)
+            tag, nth = -1, events.index(action.event)
+        sends, receives = (group, own, to, tag, nth), (group, source, own, tag, nth)
         self.asked[receives] = call
         theirs = self.sent.get(receives)
         # Of objects some receive first (world_calls.py).
@@ -271,11 +277,11 @@ class Play:
             self.sent[sends] = call
             self.events_of_sends[sends] = action.event
             rank.posted = True
-        if theirs is not None and (theirs.shape, theirs.dtype) != (call.shape, call.dtype):
+        if theirs is not None and self._differ(theirs, call):
             self._break(group, MISMATCH, frozenset(), True)
             return Expected(None, ANY)
         taken = self.asked.get(sends)
-        if taken is not None and (taken.shape, taken.dtype) != (call.shape, call.dtype):
+        if taken is not None and self._differ(taken, call):
             self._break(group, MISMATCH, frozenset(), True)
             return True
         if theirs is None or (not self.threads and taken is None):
@@ -285,6 +291,12 @@ class Play:
         if taken is None:  # what nobody takes may be told later
             return Expected(met, ANY)
         return Expected(met)
+
+    @staticmethod
+    def _differ(a: Call, b: Call) -> bool:
+        """Of objects sizes go before them."""
+        objects = a.op == b.op == "objects sent"
+        return (a.shape, a.dtype) != (b.shape, b.dtype) and not objects
 
     # When all wait.
 
@@ -325,6 +337,7 @@ class Play:
             return True
         if self.threads and self._wait_for_each_other(waits):
             self.unsure = True
+            self.need_short.update(range(len(self.members)))
             return True
         short = [group for group in groups if group in self.program.short]
         group = (short or list(groups))[0]

@@ -209,8 +209,10 @@ def _event(rng: random.Random, groups: tuple[tuple[int, ...], ...], plain: bool,
             )
             for g in chosen
         )
-        alone = next((i for i in range(count) if calls[i].op == "functional all_to_all"), None)
-        if alone is not None:  # it has split sizes, and so runs what is pending before
+        # These run what is pending before: one has split sizes, the other receives.
+        runs = ["functional all_to_all", *(["batch"] if len({*chosen}) > 1 else [])]
+        alone = next((i for i in range(count) if calls[i].op in runs), None)
+        if alone is not None:
             return Event((calls[alone],), (chosen[alone],), True, reads)
         return Event(calls, chosen, True, reads)
     group = rng.randrange(len(groups))

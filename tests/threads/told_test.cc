@@ -92,7 +92,8 @@ TEST(Told, OfCallsOfGroupsTheirRanksAlone) {
   world->End();
 }
 
-// So is who loses a call with one of those, and so on; but for who has begun anew.
+// So is who loses a call with one of those, and so on, when it comes to it; but for who has begun
+// anew.
 TEST(Told, WhoLosesACallWithOneWhoLosesOne) {
   for (const uint64_t group : {9u, 0u}) {
     for (const bool anew : {false, true}) {
@@ -108,11 +109,55 @@ TEST(Told, WhoLosesACallWithOneWhoLosesOne) {
         EXPECT_FALSE(world->Issue(rank, {of_three, Line(2), 7u + rank}));
         EXPECT_TRUE(world->Meet(rank, Line(3), "program", graph));
       });
-      EXPECT_TRUE(world->Issue(2, {of_two, Line(4), group}));
+      EXPECT_FALSE(world->Issue(2, {of_two, Line(4), group}));  // it has lost nothing yet
+      EXPECT_TRUE(world->Issue(2, {of_three, Line(5), 7}));
       EXPECT_EQ(bool(world->Issue(3, {of_two, Line(4), group})), !anew) << group;
       world->End();
     }
   }
+}
+
+// Who has not come to the group that fails keeps what it calls elsewhere, and is told when it
+// comes.
+TEST(Told, WhoComesToTheGroupLater) {
+  const auto world = World::Begin(3, kLong);
+  HandOver graph;
+  graph.run = [] { return std::string(); };
+  const auto alone = AllReduceOf({{0}, {1}, {2}});
+  EXPECT_FALSE(world->Issue(2, {alone, Line(1), 5}));
+  OnThreads(2, [&](int rank) {
+    const auto issued = AllReduceOf({}, rank == 0 ? "f32[2]" : "f32[3]");
+    EXPECT_FALSE(world->Issue(rank, {issued, Line(2), 7}));
+    EXPECT_TRUE(world->Meet(rank, Line(3), "program", graph));
+  });
+  EXPECT_FALSE(world->Meet(2, Line(4), "program", graph));
+  EXPECT_FALSE(world->Issue(2, {AllReduceOf({}), Line(5), 8}));  // another of the same ranks
+  EXPECT_TRUE(world->Issue(2, {AllReduceOf({}), Line(6), 7}));
+  EXPECT_FALSE(world->HasPending(2));
+  EXPECT_FALSE(world->Issue(2, {AllReduceOf({}), Line(7), 7}));
+  world->End();
+}
+
+// Who finds a failure itself, and so has lost all that it had pending, hears of no other by which
+// it was lost as well.
+TEST(Told, WhoFindsOneItselfHasHeardOfTheOther) {
+  const auto world = World::Begin(3, kLong);
+  const auto join = [&](int rank) { return world->Join(GroupOf(rank, 3)); };
+  const std::vector<std::shared_ptr<Meeting>> meetings{join(0), join(1), join(2)};
+  HandOver graph;
+  graph.run = [] { return std::string(); };
+  EXPECT_FALSE(world->Issue(2, {AllReduceOf({}), Line(1), 7}));
+  meetings[1]->Announce(GroupOf(1, 3), CallOf("all_gather", 1, 1));
+  OnThreads(2, [&](int rank) {
+    const auto issued = AllReduceOf({}, rank == 0 ? "f32[2]" : "f32[3]");
+    EXPECT_FALSE(world->Issue(rank, {issued, Line(2), 7}));
+    EXPECT_TRUE(world->Meet(rank, Line(3), "program", graph));
+  });
+  EXPECT_NE(Thrown<CollectiveMismatch>(
+                [&] { meetings[2]->Announce(GroupOf(2, 3), CallOf("broadcast", 1, 2)); }),
+            "nothing was thrown");
+  EXPECT_FALSE(world->Issue(2, {AllReduceOf({}), Line(4), 9}));
+  world->End();
 }
 
 // A failure that a rank finds when it has been told of another is another: who hears of it has not

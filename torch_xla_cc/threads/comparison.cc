@@ -233,35 +233,49 @@ Failure Deadlock(const RankStates& ranks, const Waiting& ready) {
 
 }  // namespace
 
-std::optional<std::set<int64_t>> Concerned(const RankStates& ranks,
-                                           const std::vector<int64_t>& whose) {
-  std::set<int64_t> concerned(whose.begin(), whose.end());
+bool OfOneGroup(const IssuedCall& a, const IssuedCall& b, int64_t rank, size_t world_size) {
+  return a.MayBeOfGroupOf(b) && GroupOf(a, rank, world_size) == GroupOf(b, rank, world_size);
+}
+
+Concern Concerned(const RankStates& ranks, const std::vector<int64_t>& whose) {
+  Concern concern;
+  concern.now.insert(whose.begin(), whose.end());
+  const auto has_part = [&](int64_t rank, const IssuedCall& lost) {
+    const auto& pending = ranks[rank]->pending;
+    return std::any_of(pending.begin(), pending.end(), [&](const IssuedCall& its) {
+      return OfOneGroup(its, lost, rank, ranks.size());
+    });
+  };
   std::vector<int64_t> left = whose;
   while (!left.empty()) {
     const int64_t rank = left.back();
     left.pop_back();
     for (const IssuedCall& issued : ranks[rank]->pending) {
-      if (issued.group == 0) return {};
+      concern.of_launch = concern.of_launch || issued.group == 0;
       for (int64_t peer : GroupOf(issued, rank, ranks.size())) {
-        if (concerned.insert(peer).second) left.push_back(peer);
+        if (concern.now.count(peer) > 0) continue;
+        if (!has_part(peer, issued)) {
+          concern.later[peer].push_back(issued);
+        } else if (concern.now.insert(peer).second) {
+          left.push_back(peer);
+        }
       }
     }
   }
-  return concerned;
+  for (int64_t rank : concern.now) concern.later.erase(rank);
+  return concern;
 }
 
 bool HaveOneInCommon(const RankStates& ranks, int64_t a, int64_t b) {
-  const auto groups_of = [&](int64_t rank) {
-    std::set<std::vector<int64_t>> groups;
-    for (const IssuedCall& issued : ranks[rank]->pending) {
-      groups.insert(GroupOf(issued, rank, ranks.size()));
-    }
-    return groups;
-  };
-  const auto of_a = groups_of(a);
-  const auto of_b = groups_of(b);
-  return std::any_of(of_a.begin(), of_a.end(),
-                     [&](const auto& group) { return of_b.count(group) > 0; });
+  const auto& of_a = ranks[a]->pending;
+  const auto& of_b = ranks[b]->pending;
+  return std::any_of(of_a.begin(), of_a.end(), [&](const IssuedCall& one) {
+    const auto group = GroupOf(one, a, ranks.size());
+    if (std::find(group.begin(), group.end(), b) == group.end()) return false;
+    return std::any_of(of_b.begin(), of_b.end(), [&](const IssuedCall& other) {
+      return OfOneGroup(one, other, b, ranks.size());
+    });
+  });
 }
 
 Verdict Judge(const RankStates& ranks) {
@@ -270,7 +284,12 @@ Verdict Judge(const RankStates& ranks) {
   Verdict verdict = FindMismatch(ranks, ready);
   if (!verdict.failure) {
     KeepThoseWhosePeersCome(ready);
-    verdict = {{}, ready.empty() ? NobodyGoesOn(ranks) : Deadlock(ranks, ready), RanksOf(ranks)};
+    if (ready.empty()) {
+      verdict = {{}, NobodyGoesOn(ranks), RanksOf(ranks)};
+    } else {
+      verdict.failure = Deadlock(ranks, ready);
+      for (const auto& [rank, groups] : ready) verdict.whose.push_back(rank);
+    }
   }
   if (verdict.failure) {
     verdict.failure.kind = Failure::Kind::kMismatch;

@@ -3,8 +3,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <vector>
 
@@ -45,11 +45,16 @@ struct Verdict {
 // A rank goes on if it waits, and all its peers do, with as many calls, and no two differ.
 Verdict Judge(const RankStates& ranks);
 
-// Who loses something if these ranks lose what they have pending: those that have a part in it, who
-// lose what they have too, and so on. None if some of it is of no group of torch.distributed: it is
-// the launch's.
-std::optional<std::set<int64_t>> Concerned(const RankStates& ranks,
-                                           const std::vector<int64_t>& whose);
+// Whether two calls are of one group, in which this rank is.
+bool OfOneGroup(const IssuedCall& a, const IssuedCall& b, int64_t rank, size_t world_size);
+
+// Who loses something if these ranks lose what they have pending.
+struct Concern {
+  bool of_launch = false;  // some of it is of no group of torch.distributed
+  std::set<int64_t> now;   // they have their part in it pending, lose what they have too, and so on
+  std::map<int64_t, std::vector<IssuedCall>> later;  // others, once they come to a group of these
+};
+Concern Concerned(const RankStates& ranks, const std::vector<int64_t>& whose);
 
 // Whether both have a collective of one group pending.
 bool HaveOneInCommon(const RankStates& ranks, int64_t a, int64_t b);

@@ -134,7 +134,7 @@ void World::End() {
 Failure World::Issue(int64_t rank, IssuedCall issued) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   if (!Runs(rank)) return Outside();
-  if (Failure failure = TakeFailureLocked(rank)) return failure;
+  if (Failure failure = TakeFailureLocked(rank, &issued)) return failure;
   ranks_[rank].last = issued;
   ranks_[rank].pending.push_back(std::move(issued));
   return {};
@@ -182,7 +182,7 @@ Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
   if (!Runs(rank)) return Stopped();
   Rank& self = ranks_[rank];
   const auto failed = [&] {
-    return ended_ || !self.to_tell.empty() || (failure_ && (!self.told || final_));
+    return ended_ || HasToHear(rank) || (failure_ && (!self.told || final_));
   };
   // Handing over a graph waits for the device, and the device for the collectives of the last one:
   // no peer of those may be left behind.
@@ -210,6 +210,7 @@ Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
         self.waiting = false;
         Tell(rank, {}, missing, 0);
         Lose(rank);  // or who has heard of it, and tries again, would wait in vain for this
+        ForgetWhatIsLost(rank);
         return missing;
       }
       if (!in_time) {
@@ -297,20 +298,24 @@ Failure World::TakeFailure(int64_t rank) {
   return Runs(rank) && !ranks_[rank].meets ? TakeFailureLocked(rank) : Failure();
 }
 
-Failure World::TakeFailureLocked(int64_t rank) {
-  auto& to_tell = ranks_[rank].to_tell;
-  if (!to_tell.empty() && !final_) {
-    const Failure failure = to_tell.front().second;
-    ForgetFailure(rank, failure.number);
+Failure World::TakeFailureLocked(int64_t rank, const IssuedCall* comes) {
+  const auto& to_tell = ranks_[rank].to_tell;
+  const auto now = std::find_if(to_tell.begin(), to_tell.end(),
+                                [](const ToTell& one) { return one.of.empty(); });
+  if (now != to_tell.end() && !final_) {
+    const Failure failure = now->failure;
     Lose(rank);
+    ForgetWhatIsLost(rank);
     if (failure.number == failure_.number) Know(rank);
     return failure;
   }
-  if (!failure_ || (ranks_[rank].told && !final_)) return {};
-  Failure failure = failure_;
-  Lose(rank);
-  Know(rank);
-  return failure;
+  if (failure_ && (!ranks_[rank].told || final_)) {
+    const Failure failure = failure_;
+    Lose(rank);
+    Know(rank);
+    return failure;
+  }
+  return comes != nullptr ? TakeAtItsCall(rank, *comes) : Failure();
 }
 
 int World::Began(const std::vector<int64_t>& whose) const {
@@ -351,21 +356,13 @@ RankStates World::States() const {
 void World::Evaluate(int64_t caller) {
   if (failure_) return;
   const Verdict verdict = Judge(States());
-  const auto concerned = verdict.failure ? Concerned(States(), verdict.whose) : std::nullopt;
-  if (concerned) {
-    Failure failure = verdict.failure;
-    failure.GiveNumber();
-    const int began = Began(verdict.whose);
-    for (int64_t rank : *concerned) {
-      if (ranks_[rank].began <= began) TellOne(rank, failure, 0);
-    }
-    monitor_.changed.notify_all();
-    Evaluate(caller);  // those that it does not concern
-  } else if (verdict.failure) {
-    SetFailure(verdict.failure, verdict.whose);
-  } else {
-    Release(verdict.ranks, caller);
-  }
+  if (!verdict.failure) return Release(verdict.ranks, caller);
+  const Concern concern = Concerned(States(), verdict.whose);
+  if (concern.of_launch) return SetFailure(verdict.failure, verdict.whose);
+  Failure failure = verdict.failure;
+  failure.GiveNumber();
+  TellConcerned(concern, failure, Began(verdict.whose));
+  Evaluate(caller);  // those that it does not concern
 }
 
 void World::Release(const std::vector<int64_t>& ranks, int64_t caller) {

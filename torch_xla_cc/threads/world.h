@@ -113,9 +113,17 @@ class World : public std::enable_shared_from_this<World> {
   std::shared_ptr<Meeting> Join(const RankGroup& group);
 
  private:
+  // What a rank is to hear of.
+  struct ToTell {
+    uint64_t where = 0;  // the meeting that it was found in, if it was in one
+    Failure failure;
+    // Empty: it has lost what it has pending. Else it has nothing to do with it before it comes to
+    // the group of one of these, which its peers have lost.
+    std::vector<IssuedCall> of;
+  };
   struct Rank : RankState {
-    bool told = false;                                  // of failure_
-    std::vector<std::pair<uint64_t, Failure>> to_tell;  // beside that, of this rank alone
+    bool told = false;            // of failure_
+    std::vector<ToTell> to_tell;  // beside that, of this rank alone
     bool entered = false;
     bool meets = false;  // its own thread waits for its peers, or has not woken yet
     bool idle = true;
@@ -144,9 +152,10 @@ class World : public std::enable_shared_from_this<World> {
   void Lose(int64_t rank);
   void Tell(int64_t rank, const std::set<int64_t>& coming, const Failure& failure, uint64_t where);
   void TellOne(int64_t rank, const Failure& failure, uint64_t where);
+  void TellConcerned(const Concern& concern, const Failure& failure, int began);
+  bool HasToHear(int64_t rank) const;  // now
+  void ForgetWhatIsLost(int64_t rank);
   bool Forget(int64_t rank, uint64_t where);
-  // It is told once of a failure, wherever that has broken groups.
-  void ForgetFailure(int64_t rank, uint64_t failure);
   // How often the latest of these has begun torch.distributed.
   int Began(const std::vector<int64_t>& whose) const;
   // Which all are to be told, but those that are in a later torch.distributed than these, whose
@@ -157,7 +166,9 @@ class World : public std::enable_shared_from_this<World> {
   void Evaluate(int64_t caller);
   void Release(const std::vector<int64_t>& ranks, int64_t caller);
   RankStates States() const;
-  Failure TakeFailureLocked(int64_t rank);
+  // `comes` with this call, if with one.
+  Failure TakeFailureLocked(int64_t rank, const IssuedCall* comes = nullptr);
+  Failure TakeAtItsCall(int64_t rank, const IssuedCall& comes);
 
   Monitor monitor_;
   std::condition_variable turn_ended_;  // with the monitor's mutex

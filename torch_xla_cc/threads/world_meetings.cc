@@ -14,6 +14,7 @@ void World::Disagree(int64_t rank, const std::set<int64_t>& coming, const Failur
   if (!Runs(rank) || final_) return;
   Tell(rank, coming, failure, where);
   Lose(rank);
+  ForgetWhatIsLost(rank);
 }
 
 void World::Tell(int64_t rank, const std::set<int64_t>& coming, const Failure& failure,
@@ -30,14 +31,54 @@ void World::Tell(int64_t rank, const std::set<int64_t>& coming, const Failure& f
 
 void World::TellOne(int64_t rank, const Failure& failure, uint64_t where) {
   // What it has pending stays, or it would not come to hear of this.
-  ranks_[rank].to_tell.emplace_back(where, failure);
+  ranks_[rank].to_tell.push_back({where, failure, {}});
   ranks_[rank].waiting = false;
 }
 
-void World::ForgetFailure(int64_t rank, uint64_t failure) {
+void World::TellConcerned(const Concern& concern, const Failure& failure, int began) {
+  for (int64_t rank : concern.now) {
+    if (ranks_[rank].began <= began) TellOne(rank, failure, 0);
+  }
+  for (const auto& [rank, lost] : concern.later) {
+    if (ranks_[rank].began <= began) ranks_[rank].to_tell.push_back({0, failure, lost});
+  }
+  monitor_.changed.notify_all();
+}
+
+bool World::HasToHear(int64_t rank) const {
+  const auto& to_tell = ranks_[rank].to_tell;
+  return std::any_of(to_tell.begin(), to_tell.end(),
+                     [](const ToTell& one) { return one.of.empty(); });
+}
+
+// With what it has lost a rank has heard of all that this was lost by.
+void World::ForgetWhatIsLost(int64_t rank) {
   auto& to_tell = ranks_[rank].to_tell;
-  const auto of_it = [&](const auto& one) { return one.second.number == failure; };
-  to_tell.erase(std::remove_if(to_tell.begin(), to_tell.end(), of_it), to_tell.end());
+  to_tell.erase(std::remove_if(to_tell.begin(), to_tell.end(),
+                               [](const ToTell& one) { return one.of.empty(); }),
+                to_tell.end());
+}
+
+// It comes to a group in which its peers have lost the call: whoever waits for what it loses now
+// is told as well.
+Failure World::TakeAtItsCall(int64_t rank, const IssuedCall& comes) {
+  auto& to_tell = ranks_[rank].to_tell;
+  for (auto one = to_tell.begin(); one != to_tell.end(); ++one) {
+    const auto is_of_it = [&](const IssuedCall& lost) {
+      return OfOneGroup(lost, comes, rank, ranks_.size());
+    };
+    const auto rest = std::remove_if(one->of.begin(), one->of.end(), is_of_it);
+    if (rest == one->of.end()) continue;
+    one->of.erase(rest, one->of.end());
+    const Failure failure = one->failure;
+    if (one->of.empty()) to_tell.erase(one);
+    Concern concern = Concerned(States(), {rank});
+    concern.now.erase(rank);
+    TellConcerned(concern, failure, ranks_[rank].began);
+    Lose(rank);
+    return failure;
+  }
+  return {};
 }
 
 bool World::Forget(int64_t rank, uint64_t where) {
@@ -45,7 +86,7 @@ bool World::Forget(int64_t rank, uint64_t where) {
   // for its peers any more.
   if (!Runs(rank) || ranks_[rank].meets) return false;
   auto& to_tell = ranks_[rank].to_tell;
-  const auto from_there = [&](const auto& one) { return one.first == where; };
+  const auto from_there = [&](const ToTell& one) { return one.of.empty() && one.where == where; };
   to_tell.erase(std::remove_if(to_tell.begin(), to_tell.end(), from_there), to_tell.end());
   return true;
 }
@@ -58,7 +99,7 @@ void World::Untell(int64_t rank, uint64_t where) {
 void World::Told(int64_t rank, uint64_t where, uint64_t failure) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   if (!Forget(rank, where)) return;
-  ForgetFailure(rank, failure);
+  ForgetWhatIsLost(rank);
   Lose(rank);
   // A rank that was told of what all are has broken its group with that: who hears of it here has
   // been told as well. What else broke a group is another failure.
@@ -72,8 +113,9 @@ void World::BeginAnew(int64_t rank, int time) {
   self.began = time;
   const bool untold = failure_ && !self.told && !final_;
   if (!untold && self.to_tell.empty()) return;
+  const bool loses = untold || HasToHear(rank);
   self.to_tell.clear();
-  Lose(rank);
+  if (loses) Lose(rank);
   if (untold) Know(rank);
 }
 

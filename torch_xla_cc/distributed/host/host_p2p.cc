@@ -85,7 +85,7 @@ HostSend::HostSend(PointToPoint ends, const at::Tensor& x, at::Tensor bytes, uin
     ends_.own_mail->Put(ends_.tag, {header[0], std::move(bytes)});
     return;
   }
-  ++*ends_.gloo->count();
+  in_gloo_.Begin(ends_.gloo->count());
   InGloo(ends_, [&] {
     parts_.push_back(ends_.gloo->group().send(header, ends_.peer, ends_.tag));
     Tensors data{std::move(bytes)};
@@ -101,8 +101,8 @@ void HostSend::Await(Timeout limit) {
   try {
     InGloo(ends_, [&] {
       for (const WorkPtr& part : parts_) part->wait(limit);
-      if (!parts_.empty()) --*ends_.gloo->count();
       parts_.clear();
+      in_gloo_.End();
       ends_.check->ThrowIfBroken();  // the receiver may have found it wrong
     });
   } catch (...) {
@@ -141,7 +141,7 @@ HostReceive::HostReceive(PointToPoint ends, at::Tensor x)
     own_number_ = ends_.own_mail->Ask(ends_.tag);
     return;
   }
-  ++*ends_.gloo->count();
+  in_gloo_.Begin(ends_.gloo->count());
   InGloo(ends_, [&] {
     header_work_ = ends_.peer == kAnySource
                        ? ends_.gloo->group().recvAnysource(headers, ends_.tag)
@@ -182,7 +182,7 @@ void HostReceive::Take() {
   } else if (data[0].numel() > 0) {
     ends_.gloo->group().recv(data, source_, header.data_tag)->wait(ends_.call->timeout);
   }
-  if (!ends_.to_itself()) --*ends_.gloo->count();
+  in_gloo_.End();
   if (!fits) throw CollectiveMismatch(wrong);
 }
 
