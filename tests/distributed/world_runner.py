@@ -8,6 +8,7 @@ left behind shows there. `name` is of this run alone.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -309,4 +310,5 @@ def run(rank: int, programs: Sequence[Program], name: str) -> tuple[list[str], i
         side.meet(f"{own}/end")
         if side.noted(f"{own}/wrong"):
             break  # what comes next would be blamed for it
+    gc.collect()  # groups that are in errors, and so in circles, and have threads
     return wrong, slow
