@@ -160,6 +160,84 @@ TEST(Told, WhoFindsOneItselfHasHeardOfTheOther) {
   world->End();
 }
 
+// Who hears of it where its group meets hears of it no more, whatever calls its ranks share; those
+// who have come there once more hear of it with who comes late.
+TEST(Told, WhoHearsOfItInAGroupHearsOfItNoMoreInOthersLikeIt) {
+  for (const bool in_the_group : {true, false}) {
+    const auto world = World::Begin(3, kLong);
+    const auto join = [&](int rank) { return world->Join(GroupOf(rank, 3)); };
+    const std::vector<std::shared_ptr<Meeting>> meetings{join(0), join(1), join(2)};
+    const uint64_t group = meetings[0]->id();
+    HandOver graph;
+    graph.run = [] { return std::string(); };
+    OnThreads(2, [&](int rank) {
+      const auto issued = AllReduceOf({}, rank == 0 ? "f32[2]" : "f32[3]");
+      EXPECT_FALSE(world->Issue(rank, {issued, Line(1), group}));
+      const Failure failure = world->Meet(rank, Line(2), "program", graph);
+      EXPECT_TRUE(failure);
+      if (rank == 0 && in_the_group) meetings[0]->Fail(GroupOf(0, 3), failure);
+    });
+    if (in_the_group) {
+      EXPECT_NE(Thrown<RanksDisagree>(
+                    [&] { meetings[2]->Announce(GroupOf(2, 3), CallOf("all_gather", 1, 2)); }),
+                "nothing was thrown");
+      EXPECT_FALSE(world->Issue(2, {AllReduceOf({}), Line(3), IssuedCall::kAnyGroup}));
+    } else {
+      std::atomic<int> hear{0};
+      std::vector<std::thread> wait;
+      for (int rank = 0; rank < 2; ++rank) {
+        wait.emplace_back([&, rank] {
+          EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(3), group}));
+          EXPECT_TRUE(world->Meet(rank, Line(4), "program", graph));
+          ++hear;
+        });
+      }
+      while (!world->HasPending(0) || !world->HasPending(1)) std::this_thread::yield();
+      EXPECT_TRUE(world->Issue(2, {AllReduceOf({}), Line(3), group}));
+      for (std::thread& one : wait) one.join();
+      EXPECT_EQ(hear, 2);
+    }
+    world->End();
+  }
+}
+
+// Who finds a failure in one group has lost what it has pending in another, and so have its peers
+// there.
+TEST(Told, WhoHasAPartInWhatIsLostElsewhere) {
+  const auto world = World::Begin(3, kLong);
+  const std::vector<std::shared_ptr<Meeting>> meetings{world->Join({"h", {0, 2}, 3, 0}), nullptr,
+                                                       world->Join({"h", {0, 2}, 3, 1})};
+  for (int rank : {0, 1}) EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(1), 9}));
+  meetings[2]->Announce({"h", {0, 2}, 3, 1}, CallOf("all_gather", 1, 1));
+  EXPECT_NE(Thrown<CollectiveMismatch>(
+                [&] { meetings[0]->Announce({"h", {0, 2}, 3, 0}, CallOf("broadcast", 1, 0)); }),
+            "nothing was thrown");
+  EXPECT_TRUE(world->Issue(1, {AllReduceOf({}), Line(2), 9}));
+  EXPECT_TRUE(world->Issue(2, {AllReduceOf({}), Line(2), 9}));
+  for (int rank : {0, 1, 2}) {
+    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(3), 9})) << rank;
+  }
+  world->End();
+}
+
+// A failure that a helper of a rank finds is heard of by its own thread, where that waits.
+TEST(Told, WhoWaitsWhileItsHelperFindsOne) {
+  const auto world = World::Begin(2, kLong);
+  const auto meeting = world->Join(GroupOf(0));
+  world->Join(GroupOf(1));
+  HandOver graph;
+  graph.run = [] { return std::string(); };
+  std::thread own([&] {
+    EXPECT_FALSE(world->Issue(1, {AllReduceOf({}), Line(1), 9}));
+    EXPECT_TRUE(world->Meet(1, Line(2), "program", graph));
+  });
+  while (!world->HasPending(1)) std::this_thread::yield();
+  std::this_thread::sleep_for(kShort);  // until it waits
+  meeting->Fail(GroupOf(1), Because("the helper's", Failure::Kind::kMismatch));
+  own.join();
+  world->End();
+}
+
 // A failure that a rank finds when it has been told of another is another: who hears of it has not
 // heard of the first.
 TEST(Told, WhoHearsOfASecondFailureHasNotHeardOfTheFirst) {

@@ -101,7 +101,7 @@ TEST(World, ARankHearsWhatAnotherThreadOfItHasHeard) {
     Failure differs = Because("it differs");
     differs.GiveNumber();
     world->Disagree(0, {1}, differs, meeting->id());
-    if (i % 2 == 0) world->Told(1, meeting->id(), differs.number);
+    if (i % 2 == 0) world->Told(1, meeting->id(), differs);
     waits.join();
     world->End();
   }

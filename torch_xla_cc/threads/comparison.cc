@@ -190,7 +190,7 @@ bool IsPeer(const RankStates& ranks, int64_t rank, int64_t other) {
 
 // Calls that agree within each group can still wait for each other in a circle across groups. Plays
 // the step through: a collective happens when it is the next of every rank of its group.
-Failure Deadlock(const RankStates& ranks, const Waiting& ready) {
+Verdict Deadlock(const RankStates& ranks, const Waiting& ready) {
   struct Next {
     const IssuedCall* issued;
     std::vector<int64_t> group;
@@ -215,9 +215,11 @@ Failure Deadlock(const RankStates& ranks, const Waiting& ready) {
       progress = true;
     }
   }
-  Failure failure;
+  Verdict verdict;
+  Failure& failure = verdict.failure;
   for (const auto& [rank, calls] : left) {
     if (calls.empty()) continue;
+    verdict.whose.push_back(rank);
     failure.phrases.push_back(
         {(failure ? "; " : "the ranks would wait for each other in a circle: ") + RankName(rank) +
              " for group [" + hlo::ToString(calls.back().group) + "] in " +
@@ -228,7 +230,7 @@ Failure Deadlock(const RankStates& ranks, const Waiting& ready) {
     failure.phrases.push_back(
         {". Call the collectives of overlapping groups in one order on all ranks", {}});
   }
-  return failure;
+  return verdict;
 }
 
 }  // namespace
@@ -287,8 +289,7 @@ Verdict Judge(const RankStates& ranks) {
     if (ready.empty()) {
       verdict = {{}, NobodyGoesOn(ranks), RanksOf(ranks)};
     } else {
-      verdict.failure = Deadlock(ranks, ready);
-      for (const auto& [rank, groups] : ready) verdict.whose.push_back(rank);
+      verdict = Deadlock(ranks, ready);
     }
   }
   if (verdict.failure) {

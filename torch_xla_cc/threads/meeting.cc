@@ -53,7 +53,7 @@ int Meeting::Missed(const RankGroup& group, int from) const {
 void Meeting::BreakFor(const RankGroup& group, Lock& lock, const CallPtr& call, int gone,
                        const std::function<std::string()>& more) {
   // It may have ended for something that this rank has not been told yet.
-  if (const Failure cause = world_ ? world_->TakeFailure(group.own()) : Failure()) {
+  if (const Failure cause = world_ ? world_->TakeFailure(group.own(), id_) : Failure()) {
     BreakWith(group, cause);
     lock.unlock();
     cause.Throw();
@@ -73,7 +73,7 @@ void Meeting::ThrowIfBroken(const RankGroup& group, Lock& lock) {
   if (!broken_) return;
   const Failure failure = broken_;
   lock.unlock();
-  if (world_) world_->Told(group.own(), id_, failure.number);
+  if (world_) world_->Told(group.own(), id_, failure);
   failure.Throw();
 }
 

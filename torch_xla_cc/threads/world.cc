@@ -209,8 +209,8 @@ Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
         missing.GiveNumber();
         self.waiting = false;
         Tell(rank, {}, missing, 0);
-        Lose(rank);  // or who has heard of it, and tries again, would wait in vain for this
-        ForgetWhatIsLost(rank);
+        LoseBy(rank,
+               missing);  // or who has heard of it, and tries again, would wait in vain for it
         return missing;
       }
       if (!in_time) {
@@ -292,10 +292,15 @@ bool World::IsFinal(int64_t) {
   return final_;
 }
 
-Failure World::TakeFailure(int64_t rank) {
+Failure World::TakeFailure(int64_t rank, uint64_t where) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   // Where the rank's own thread waits for its peers, it is the one to hear of it.
-  return Runs(rank) && !ranks_[rank].meets ? TakeFailureLocked(rank) : Failure();
+  if (!Runs(rank) || ranks_[rank].meets) return {};
+  if (Failure failure = TakeFailureLocked(rank)) return failure;
+  if (where == 0) return {};
+  Failure failure = TakeOf(rank, [&](const IssuedCall& lost) { return lost.group == where; });
+  if (failure) LoseBy(rank, failure);
+  return failure;
 }
 
 Failure World::TakeFailureLocked(int64_t rank, const IssuedCall* comes) {
@@ -304,6 +309,7 @@ Failure World::TakeFailureLocked(int64_t rank, const IssuedCall* comes) {
                                 [](const ToTell& one) { return one.of.empty(); });
   if (now != to_tell.end() && !final_) {
     const Failure failure = now->failure;
+    if (comes != nullptr) TakeAtItsCall(rank, *comes);  // which this call fails for as well
     Lose(rank);
     ForgetWhatIsLost(rank);
     if (failure.number == failure_.number) Know(rank);
@@ -339,7 +345,12 @@ void World::Know(int64_t rank) {
       std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.told || r.finished; });
   if (!all || final_) return;
   failure_ = {};
-  for (Rank& r : ranks_) r.told = false;
+  for (Rank& r : ranks_) {
+    r.told = false;
+    r.to_tell.erase(std::remove_if(r.to_tell.begin(), r.to_tell.end(),
+                                   [](const ToTell& one) { return !one.of.empty(); }),
+                    r.to_tell.end());
+  }
   Evaluate(rank);  // ranks that knew earlier may be waiting again
 }
 

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -92,7 +93,7 @@ class World : public std::enable_shared_from_this<World> {
   void Disagree(int64_t rank, const std::set<int64_t>& coming, const Failure& failure,
                 uint64_t where);
   // This rank has been told of that failure there.
-  void Told(int64_t rank, uint64_t where, uint64_t failure);
+  void Told(int64_t rank, uint64_t where, const Failure& failure);
   // This rank need not be told of what was found there: its call was not in it.
   void Untell(int64_t rank, uint64_t where);
   // This rank has returned from its function.
@@ -103,8 +104,9 @@ class World : public std::enable_shared_from_this<World> {
   void Abort(const std::string& message);
   // Whether no rank goes on after a failure.
   bool IsFinal(int64_t rank);
-  // The failure that this rank has not been told yet, if there is one.
-  Failure TakeFailure(int64_t rank);
+  // The failure that this rank has not been told yet, if there is one: if it asks from that
+  // meeting, also one that it hears of when it comes to a call of that.
+  Failure TakeFailure(int64_t rank, uint64_t where = 0);
 
   // Where the ranks of a group meet beside the graph: one for all of them. It is kept until all
   // have joined, for those who come when others have left, and then by those who have it. A rank
@@ -153,8 +155,11 @@ class World : public std::enable_shared_from_this<World> {
   void Tell(int64_t rank, const std::set<int64_t>& coming, const Failure& failure, uint64_t where);
   void TellOne(int64_t rank, const Failure& failure, uint64_t where);
   void TellConcerned(const Concern& concern, const Failure& failure, int began);
+  void TellOthers(int64_t rank, Concern concern, const Failure& failure);
   bool HasToHear(int64_t rank) const;  // now
   void ForgetWhatIsLost(int64_t rank);
+  // It loses what it has pending by this, of which who has a part in that is told; or it will be.
+  void LoseBy(int64_t rank, const Failure& failure);
   bool Forget(int64_t rank, uint64_t where);
   // How often the latest of these has begun torch.distributed.
   int Began(const std::vector<int64_t>& whose) const;
@@ -169,6 +174,8 @@ class World : public std::enable_shared_from_this<World> {
   // `comes` with this call, if with one.
   Failure TakeFailureLocked(int64_t rank, const IssuedCall* comes = nullptr);
   Failure TakeAtItsCall(int64_t rank, const IssuedCall& comes);
+  // Of what it has to hear of at a call, the first of which any call is like that, without those.
+  Failure TakeOf(int64_t rank, const std::function<bool(const IssuedCall&)>& like_that);
 
   Monitor monitor_;
   std::condition_variable turn_ended_;  // with the monitor's mutex

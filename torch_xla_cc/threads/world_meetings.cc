@@ -13,8 +13,9 @@ void World::Disagree(int64_t rank, const std::set<int64_t>& coming, const Failur
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   if (!Runs(rank) || final_) return;
   Tell(rank, coming, failure, where);
-  Lose(rank);
-  ForgetWhatIsLost(rank);
+  // Where another thread of the rank has found it, its own one hears of it where it waits.
+  if (ranks_[rank].meets) return TellOne(rank, failure, where);
+  LoseBy(rank, failure);
 }
 
 void World::Tell(int64_t rank, const std::set<int64_t>& coming, const Failure& failure,
@@ -22,7 +23,11 @@ void World::Tell(int64_t rank, const std::set<int64_t>& coming, const Failure& f
   for (size_t r = 0; r < ranks_.size(); ++r) {
     const auto other = static_cast<int64_t>(r);
     if (other == rank) continue;
-    const bool in_vain = ranks_[r].waiting && HaveOneInCommon(States(), rank, other);
+    const auto& pending = ranks_[r].pending;
+    const bool is_there = std::any_of(pending.begin(), pending.end(), [&](const IssuedCall& one) {
+      return where != 0 && one.group == where;
+    });
+    const bool in_vain = ranks_[r].waiting && (is_there || HaveOneInCommon(States(), rank, other));
     if (!in_vain && coming.count(other) == 0) continue;
     TellOne(other, failure, where);
   }
@@ -40,7 +45,8 @@ void World::TellConcerned(const Concern& concern, const Failure& failure, int be
     if (ranks_[rank].began <= began) TellOne(rank, failure, 0);
   }
   for (const auto& [rank, lost] : concern.later) {
-    if (ranks_[rank].began <= began) ranks_[rank].to_tell.push_back({0, failure, lost});
+    if (lost.empty() || ranks_[rank].began > began) continue;
+    ranks_[rank].to_tell.push_back({0, failure, lost});
   }
   monitor_.changed.notify_all();
 }
@@ -59,26 +65,47 @@ void World::ForgetWhatIsLost(int64_t rank) {
                 to_tell.end());
 }
 
-// It comes to a group in which its peers have lost the call: whoever waits for what it loses now
-// is told as well.
-Failure World::TakeAtItsCall(int64_t rank, const IssuedCall& comes) {
+void World::LoseBy(int64_t rank, const Failure& failure) {
+  Concern concern = Concerned(States(), {rank});
+  // Of a launch the ranks that have not come may try again with this one.
+  const auto of_launch = [](const IssuedCall& lost) { return lost.group == 0; };
+  for (auto& [other, lost] : concern.later) {
+    lost.erase(std::remove_if(lost.begin(), lost.end(), of_launch), lost.end());
+  }
+  TellOthers(rank, concern, failure);
+  Lose(rank);
+  ForgetWhatIsLost(rank);
+}
+
+void World::TellOthers(int64_t rank, Concern concern, const Failure& failure) {
+  concern.now.erase(rank);
+  TellConcerned(concern, failure, ranks_[rank].began);
+}
+
+Failure World::TakeOf(int64_t rank, const std::function<bool(const IssuedCall&)>& like_that) {
   auto& to_tell = ranks_[rank].to_tell;
   for (auto one = to_tell.begin(); one != to_tell.end(); ++one) {
-    const auto is_of_it = [&](const IssuedCall& lost) {
-      return OfOneGroup(lost, comes, rank, ranks_.size());
-    };
-    const auto rest = std::remove_if(one->of.begin(), one->of.end(), is_of_it);
+    const auto rest = std::remove_if(one->of.begin(), one->of.end(), like_that);
     if (rest == one->of.end()) continue;
     one->of.erase(rest, one->of.end());
     const Failure failure = one->failure;
     if (one->of.empty()) to_tell.erase(one);
-    Concern concern = Concerned(States(), {rank});
-    concern.now.erase(rank);
-    TellConcerned(concern, failure, ranks_[rank].began);
-    Lose(rank);
     return failure;
   }
   return {};
+}
+
+// It comes to a group in which its peers have lost the call; if they have come there once more,
+// they wait in vain for this.
+Failure World::TakeAtItsCall(int64_t rank, const IssuedCall& comes) {
+  Failure failure = TakeOf(
+      rank, [&](const IssuedCall& lost) { return OfOneGroup(lost, comes, rank, ranks_.size()); });
+  if (!failure) return {};
+  TellOthers(rank, Concerned(States(), {rank}), failure);
+  ranks_[rank].pending = {comes};
+  TellOthers(rank, {false, Concerned(States(), {rank}).now, {}}, failure);
+  Lose(rank);
+  return failure;
 }
 
 bool World::Forget(int64_t rank, uint64_t where) {
@@ -96,14 +123,15 @@ void World::Untell(int64_t rank, uint64_t where) {
   Forget(rank, where);
 }
 
-void World::Told(int64_t rank, uint64_t where, uint64_t failure) {
+void World::Told(int64_t rank, uint64_t where, const Failure& failure) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   if (!Forget(rank, where)) return;
-  ForgetWhatIsLost(rank);
-  Lose(rank);
+  while (TakeOf(rank, [&](const IssuedCall& lost) { return lost.group == where; })) {
+  }
+  LoseBy(rank, failure);
   // A rank that was told of what all are has broken its group with that: who hears of it here has
   // been told as well. What else broke a group is another failure.
-  if (failure == failure_.number) Know(rank);
+  if (failure.number == failure_.number) Know(rank);
 }
 
 // What went wrong before, in groups that it has left, is not for calls of its new ones.

@@ -11,30 +11,9 @@
 
 namespace xla_cc {
 
-// How much gloo has been given and has not ended, of one group. What failed in gloo has ended too.
+// How many collectives gloo has been given that have not ended, of one group. What failed in gloo
+// has ended too.
 using InGlooCount = std::shared_ptr<std::atomic<int>>;
-
-// One of them: a message, until it has ended or nobody keeps it any more. A message that nobody
-// takes has no other end.
-class InGlooMark {
- public:
-  InGlooMark() = default;
-  InGlooMark(const InGlooMark&) = delete;
-  InGlooMark& operator=(const InGlooMark&) = delete;
-  ~InGlooMark() { End(); }
-
-  void Begin(const InGlooCount& count) {
-    count_ = count;
-    ++*count_;
-  }
-  void End() {
-    if (count_) --*count_;
-    count_.reset();
-  }
-
- private:
-  InGlooCount count_;
-};
 
 // Messages keep it as long as somebody keeps them.
 class GlooGroup {

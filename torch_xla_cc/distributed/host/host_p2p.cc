@@ -85,7 +85,6 @@ HostSend::HostSend(PointToPoint ends, const at::Tensor& x, at::Tensor bytes, uin
     ends_.own_mail->Put(ends_.tag, {header[0], std::move(bytes)});
     return;
   }
-  in_gloo_.Begin(ends_.gloo->count());
   InGloo(ends_, [&] {
     parts_.push_back(ends_.gloo->group().send(header, ends_.peer, ends_.tag));
     Tensors data{std::move(bytes)};
@@ -102,7 +101,6 @@ void HostSend::Await(Timeout limit) {
     InGloo(ends_, [&] {
       for (const WorkPtr& part : parts_) part->wait(limit);
       parts_.clear();
-      in_gloo_.End();
       ends_.check->ThrowIfBroken();  // the receiver may have found it wrong
     });
   } catch (...) {
@@ -141,7 +139,6 @@ HostReceive::HostReceive(PointToPoint ends, at::Tensor x)
     own_number_ = ends_.own_mail->Ask(ends_.tag);
     return;
   }
-  in_gloo_.Begin(ends_.gloo->count());
   InGloo(ends_, [&] {
     header_work_ = ends_.peer == kAnySource
                        ? ends_.gloo->group().recvAnysource(headers, ends_.tag)
@@ -182,7 +179,6 @@ void HostReceive::Take() {
   } else if (data[0].numel() > 0) {
     ends_.gloo->group().recv(data, source_, header.data_tag)->wait(ends_.call->timeout);
   }
-  in_gloo_.End();
   if (!fits) throw CollectiveMismatch(wrong);
 }
 

@@ -57,7 +57,6 @@ class HostSend final : public c10d::Work {
 
   PointToPoint ends_;
   at::Tensor x_;
-  InGlooMark in_gloo_;  // longer than its parts
   std::vector<WorkPtr> parts_;
   std::exception_ptr failed_;  // like these, of who has await_mutex_
   std::timed_mutex await_mutex_;
@@ -88,7 +87,6 @@ class HostReceive final : public c10d::Work {
   at::Tensor like_;  // its shape and dtype, for the other thread
   at::Tensor header_;
   at::Tensor value_;
-  InGlooMark in_gloo_;  // longer than its parts
   WorkPtr header_work_;
   uint64_t own_number_ = 0;
   int source_ = -1;

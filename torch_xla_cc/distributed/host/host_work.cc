@@ -36,12 +36,9 @@ void HostWork::Start() {
     if (!compared) said_by_all_ = check_->Compare(*call_, said_, steps_.empty());
     call_->state = GroupCall::State::kRunning;
     const auto self = c10::intrusive_ptr<HostWork>::reclaim_copy(this);
-    std::vector<WorkPtr> works;
     for (const Step& step : steps_) {
+      const WorkPtr work = step.start();
       ++*in_gloo_;
-      works.push_back(step.start());
-    }
-    for (const WorkPtr& work : works) {
       work->getFuture()->addCallback([self](c10::ivalue::Future& step) { self->StepEnded(step); });
     }
     OneEnded();
