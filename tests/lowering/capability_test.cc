@@ -18,7 +18,7 @@ Rule RuleOf(Op op, const Target& target, ElementType type = kF32,
 }
 
 TEST(Capability, WhatTheMainDevicesTake) {
-  for (const Target& target : {Cpu4(), Tpu8(), Gpu8()}) {
+  for (const Target& target : {Cpu4(), Pod4(), Tpu8(), Gpu8()}) {
     EXPECT_EQ(RuleOf(Op::kAllGather, target), Rule::kNative) << target.name;
     EXPECT_EQ(RuleOf(Op::kAllReduce, target, kF32, ReduceKind::kSum), Rule::kNative);
     EXPECT_EQ(RuleOf(Op::kReduceScatter, target, kF32, ReduceKind::kSum), Rule::kNative);
