@@ -31,7 +31,7 @@ def main(path_of_jaxlib: str, rank: int, world: int, address: str, pipe: Connect
     from pod_device.world import World  # type: ignore[import-not-found]
 
     options = {"rank": str(rank), "world": str(world), "coordinator": address}
-    joined = World(options, lambda what: None)
+    joined = World(options, lambda what: None, lambda: "")
     settings = xla.CompileOptions()
     settings.num_replicas = world
     as_bytes = memoryview(settings.SerializeAsString())

@@ -5,7 +5,9 @@ the kernel closes the connection of a process that dies, whatever of, so the oth
 once; jaxlib's service would tell after its heartbeat's timeout. Rank 0's process stays until the
 others have left: jaxlib ends a process whose coordination service has gone.
 
-Lines are said, a word and the rest: `meet ADDRESS`, of jaxlib's service, `lost WHAT`, `bye`.
+Lines are said, a word and the rest: `meet ADDRESS`, of jaxlib's service, `lost WHAT`, `bye`. Who
+has waited too long for the others says `late WHAT` to rank 0, which asks all `where` they are; they
+answer `at WHAT`, and all of that is what is lost.
 """
 
 from __future__ import annotations
@@ -22,20 +24,25 @@ from .errors import DEADLINE_EXCEEDED, INVALID_ARGUMENT, Refused
 
 _LONGEST = 4000  # bytes of a line
 _AGAIN_S = 0.1
+_TO_ANSWER_S = 2.0
 
 Lost = Callable[[str], None]
+Where = Callable[[], str]  # how far the programs of this rank are, in words
 
 
 class Host:
     """Of rank 0: it hears of all, and tells all."""
 
-    def __init__(self, address: tuple[str, int], size: int, token: str, lost: Lost) -> None:
-        self._lost = lost
+    def __init__(
+        self, address: tuple[str, int], size: int, token: str, lost: Lost, where: Where
+    ) -> None:
+        self._lost, self._where = lost, where
         self._size = size
         self._token = token.encode()
         self._changed = threading.Condition()
         self._there: dict[int, socket.socket] = {}
         self._left: set[int] = set()
+        self._answers: dict[int, str] | None = None  # of the ranks that were asked where they are
         self._wrong = ""
         # Who starts this process holds the port meanwhile.
         self._listener = socket.create_server(address, backlog=size, reuse_port=True)
@@ -81,8 +88,7 @@ class Host:
             while line := _line(said):
                 word, _, what = line.decode().strip().partition(" ")
                 bye = word == "bye"
-                if not bye:
-                    self._tell(what)
+                self._hear(rank, word, what)
             with self._changed:
                 self._there.pop(rank)
         if not bye:
@@ -90,6 +96,33 @@ class Host:
         with self._changed:
             self._left.add(rank)
             self._changed.notify_all()
+
+    def _hear(self, rank: int, word: str, what: str) -> None:
+        if word == "lost":
+            self._tell(what)
+        elif word == "late":
+            self.late(what)
+        elif word == "at":
+            with self._changed:
+                if self._answers is not None:
+                    self._answers[rank] = what
+                    self._changed.notify_all()
+
+    def late(self, what: str) -> None:
+        """Have all hear that one has waited too long, and where each rank is."""
+        threading.Thread(target=self._find_out, args=(what,), daemon=True).start()
+
+    def _find_out(self, what: str) -> None:
+        with self._changed:
+            if self._answers is not None:
+                return  # of several that are late the first says it
+            self._answers = {0: self._where()}
+        self._say_all("where", "")
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._answers or {}) == self._size, _TO_ANSWER_S)
+            answers = dict(self._answers)
+        said = (f"rank {i} {answers.get(i, 'does not answer')}" for i in range(self._size))
+        self._tell(f"{what}: {'; '.join(said)}")
 
     def _disagree(self, rank: int, size: int) -> str:
         if size != self._size:
@@ -157,8 +190,9 @@ class Guest:
         token: str,
         timeout_s: float,
         lost: Lost,
+        where: Where,
     ) -> None:
-        self._lost = lost
+        self._lost, self._where = lost, where
         self._leaves = False
         self._connection = _connected(address, timeout_s)
         self._said = self._connection.makefile("rb")
@@ -180,13 +214,21 @@ class Guest:
 
     def _listen(self) -> None:
         while line := _line(self._said):
-            self._lost(line.decode().strip().partition(" ")[2])
+            word, _, what = line.decode().strip().partition(" ")
+            if word == "where":
+                self._say(f"at {_one_line(self._where())}\n")
+            else:
+                self._lost(what)
         if not self._leaves:
             self._lost("the device process of rank 0 has ended")
 
     def fail(self, what: str) -> None:
         """Something that ends all that they do together: rank 0 tells it to all."""
         self._say(f"lost {_one_line(what)}\n")
+
+    def late(self, what: str) -> None:
+        """This rank has waited too long for the others."""
+        self._say(f"late {_one_line(what)}\n")
 
     def leave(self) -> None:
         """Say that this is no accident."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from . import errors, store
 from .programs import Program
 from .wire import Line, Writer
 
+_LOOK_S = 1.0
 _TO_HEAR_S = 2.0  # gloo notices that a connection closed, and attendance.py too, at about one time
 
 
@@ -37,6 +39,8 @@ class Runs:
         self._lock = threading.Lock()
         self._broken: errors.Refused | None = None
         self._heard = threading.Event()
+        self._met = 0  # programs that meet others, which have begun
+        self._since: float | None = None  # when the last of them began, while it runs
         self._begin()
 
     def _begin(self) -> None:
@@ -74,7 +78,35 @@ class Runs:
         while jobs is self._jobs:
             self._do(jobs.get())
 
+    def watch(self, limit_s: float, late: Callable[[float], None]) -> None:
+        """Call `late`, once, when a program that meets others has run for that long."""
+        threading.Thread(target=self._watch, args=(limit_s, late), daemon=True).start()
+
+    def _watch(self, limit_s: float, late: Callable[[float], None]) -> None:
+        while self._broken is None:
+            time.sleep(min(_LOOK_S, limit_s / 4))
+            since = self._since
+            if since is not None and time.monotonic() - since > limit_s:
+                late(time.monotonic() - since)
+                return
+
+    def where(self) -> str:
+        """How far it is, in words."""
+        does = "has ended them" if self._since is None else "is in the last"
+        return f"has begun {self._met} programs with collectives, and {does}"
+
     def _do(self, job: Job) -> None:
+        if self._waiting.get(job, (0, False))[1]:
+            self._met += 1
+            self._since = time.monotonic()
+            try:
+                self._finish(job)
+            finally:
+                self._since = None
+        else:
+            self._finish(job)
+
+    def _finish(self, job: Job) -> None:
         try:
             answer = job.work()
         except Exception as error:

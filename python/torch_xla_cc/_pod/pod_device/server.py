@@ -60,8 +60,10 @@ class Server:
 
     def _start(self, request: int, body: Reader) -> None:
         options = {body.text(): body.text() for _ in range(body.number())}
-        self._world = World(options, self._lost)
+        self._world = World(options, self._lost, self._runs.where)
         self._client = self._world.client
+        if self._world.size > 1:
+            self._runs.watch(self._world.timeout_s, self._world.late)
         version = f"torch_xla_cc pod on jaxlib's {self._client.platform_version}"
         answer = Writer().number(self._world.rank).number(self._world.size).text(version)
         self._line.answer(request, answer)

@@ -21,9 +21,13 @@ _HEARTBEAT_S = 600
 class World:
     """Holds what the client needs to live."""
 
-    def __init__(self, options: Mapping[str, str], lost: attendance.Lost) -> None:
+    def __init__(
+        self, options: Mapping[str, str], lost: attendance.Lost, where: attendance.Where
+    ) -> None:
         self.rank = int(options.get("rank", "0"))
         self.size = int(options.get("world", "1"))
+        self.timeout_s = float(options.get("timeout_s", _TIMEOUT_S))
+        self._where = where
         self._held: list[Any] = []
         self._complete = False
         self._attendance: attendance.Host | attendance.Guest | None = None
@@ -43,13 +47,21 @@ class World:
         if self._attendance is not None:
             self._attendance.fail(f"a program with collectives failed on rank {self.rank}: {why}")
 
+    def late(self, waited_s: float) -> None:
+        """Have all ranks hear that this one has waited too long in a program."""
+        if self._attendance is not None:
+            self._attendance.late(
+                f"rank {self.rank} waited {waited_s:.0f} s in a program with collectives, and "
+                f"TORCH_XLA_CC_TIMEOUT_S is {self.timeout_s:g}"
+            )
+
     def _joined(self, options: Mapping[str, str], lost: attendance.Lost) -> Any:
         host, port = _split(options["coordinator"])
-        token, timeout_s = options.get("token", ""), float(options.get("timeout_s", _TIMEOUT_S))
+        token, timeout_s = options.get("token", ""), self.timeout_s
         own = _own_address(host, port)
         if self.rank == 0:
             listens = host if host == _LOCALHOST else ""  # on this machine alone, if all ranks are
-            attends = attendance.Host((listens, port), self.size, token, lost)
+            attends = attendance.Host((listens, port), self.size, token, lost, self._where)
             self._attendance = attends
             service = attends.meet(f"{own}:{_free_port()}", timeout_s)
             listens = service if host == _LOCALHOST else f"[::]:{_split(service)[1]}"
@@ -59,7 +71,9 @@ class World:
                 )
             )
         else:
-            joins = attendance.Guest((host, port), self.rank, self.size, token, timeout_s, lost)
+            joins = attendance.Guest(
+                (host, port), self.rank, self.size, token, timeout_s, lost, self._where
+            )
             self._attendance = joins
             service = joins.meet(timeout_s)
         peers = xla.get_distributed_runtime_client(
