@@ -73,7 +73,13 @@ struct Built {
       : entry(module.Begin(
             "entry", call.target.partitioned ? hlo::RankIs::kPartition : hlo::RankIs::kReplica)),
         emitter(call.target, &module, &entry, Hash(lowered.identity), nullptr) {
-    for (size_t i : lowered.live) operands.push_back(entry.Parameter(call.operands[i]));
+    // Where processes run programs of their own a rank's operand may be a constant, from which XLA
+    // concludes that those of all are: the collective would be gone, and the others would wait.
+    const bool hidden = call.target.kind == DeviceKind::kPod && !call.target.partitioned;
+    for (size_t i : lowered.live) {
+      const Value x = entry.Parameter(call.operands[i]);
+      operands.push_back(hidden ? entry.OptimizationBarrier(x) : x);
+    }
     if (lowered.takes_token) {
       emitter.set_token(entry.Parameter({ElementType::kS32, {1}}));
     }

@@ -143,6 +143,10 @@ Value Computation::Reshape(const Value& x, std::vector<int64_t> dims) {
   return {Add("reshape", shape, {x.id}), shape};
 }
 
+Value Computation::OptimizationBarrier(const Value& x) {
+  return {Add("opt-barrier", x.shape, {x.id}), x.shape};
+}
+
 Value Computation::Transpose(const Value& x, const std::vector<int64_t>& permutation) {
   if (std::is_sorted(permutation.begin(), permutation.end())) return x;
   Shape shape{x.shape.type, {}};

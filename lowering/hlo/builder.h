@@ -85,6 +85,7 @@ class Computation {
   Value Select(const Value& condition, const Value& a, const Value& b);
   Value Broadcast(const Value& x, const Shape& shape, const std::vector<int64_t>& dims);
   Value Reshape(const Value& x, std::vector<int64_t> dims);
+  Value OptimizationBarrier(const Value& x);
   Value Transpose(const Value& x, const std::vector<int64_t>& permutation);
   // [start, limit) of one dimension.
   Value Slice(const Value& x, int64_t dim, int64_t start, int64_t limit);

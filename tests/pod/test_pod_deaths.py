@@ -66,6 +66,19 @@ def test_rank_0_dies(what):
     assert ended(devices)
 
 
+def test_a_rank_is_too_late():
+    limit_s = 3.0
+    with pods.ranks(3, TORCH_XLA_CC_TIMEOUT_S=f"{limit_s:g}") as ranks:
+        outcomes = ranks.run(pods.joined, several_ranks.is_late, limit_s + 4)
+    for message, took in outcomes:
+        assert f"TORCH_XLA_CC_TIMEOUT_S is {limit_s:g}" in message
+        assert took < limit_s + SLACK_S
+        waits, late = "has begun 2 programs with collectives, and is in", "has begun 1 programs"
+        assert f"rank 0 {waits}" in message
+        assert f"rank 1 {waits}" in message
+        assert f"rank 2 {late}" in message
+
+
 def test_a_rank_cannot_run_what_the_others_run():
     with pods.ranks(2) as ranks:
         first, second = ranks.run(pods.joined, several_ranks.fails_alone)
