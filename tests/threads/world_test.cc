@@ -89,10 +89,10 @@ TEST(World, ARankHearsWhatAnotherThreadOfItHasHeard) {
   for (int i = 0; i < 100; ++i) {
     const auto world = World::Begin(2, milliseconds(20'000));
     const auto meeting = world->Join({"g", {0, 1}, 2, 0});
-    EXPECT_FALSE(world->Issue(0, {AllReduceOf({}), Line(1)}));
+    EXPECT_FALSE(world->Issue(0, {AllReduceOf({}), Line(1), meeting->id()}));
     std::thread waits([&] {
       FakeGraph run;
-      EXPECT_FALSE(world->Issue(1, {AllReduceOf({}), Line(2)}));
+      EXPECT_FALSE(world->Issue(1, {AllReduceOf({}), Line(2), meeting->id()}));
       EXPECT_EQ(world->Meet(1, Line(3), "program", run.hand_over).phrases.size(), 1u);
       EXPECT_EQ(run.runs, 0);
     });
@@ -100,8 +100,8 @@ TEST(World, ARankHearsWhatAnotherThreadOfItHasHeard) {
     if (i % 2 == 0) std::this_thread::sleep_for(milliseconds(2));
     Failure differs = Because("it differs");
     differs.GiveNumber();
-    world->Disagree(0, {1}, differs, meeting->id());
-    if (i % 2 == 0) world->Told(1, meeting->id(), differs);
+    world->Disagree(0, differs, meeting->id());
+    if (i % 2 == 0) world->Told(1, differs);
     waits.join();
     world->End();
   }

@@ -107,7 +107,7 @@ void Meet(int64_t rank, const py::function& hash, const py::object& run, const p
   const std::shared_ptr<void> turn = TakeTurn(*world, rank);
   if (program != nullptr) {
     for (IssuedCall call : program->calls) {
-      if (call.group != 0) call.group = IssuedCall::kAnyGroup;  // its own may have ended since
+      call.group = world->CurrentGroup(rank, call.group);  // its own may have ended since
       IssueOrThrow(rank, std::move(call));
     }
   }

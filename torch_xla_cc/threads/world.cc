@@ -77,6 +77,12 @@ bool World::MayIssue(int64_t rank) {
   return !Runs(rank) || !ranks_[rank].entered || (has_entered && entered_as == rank);
 }
 
+bool World::IsOwnThread(int64_t rank) const {
+  // While it waits for its peers, who asks is another.
+  if (ranks_[rank].meets) return false;
+  return !ranks_[rank].entered || (has_entered && entered_as == rank);
+}
+
 bool World::HasEnded() {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   return ended_;
@@ -134,7 +140,12 @@ void World::End() {
 Failure World::Issue(int64_t rank, IssuedCall issued) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   if (!Runs(rank)) return Outside();
-  if (Failure failure = TakeFailureLocked(rank, &issued)) return failure;
+  if (Failure failure = TakeFailureLocked(rank)) return failure;
+  if (const auto broken = broken_.find(issued.group); broken != broken_.end()) {
+    const Failure failure = broken->second;
+    LoseBy(rank, failure);
+    return failure;
+  }
   ranks_[rank].last = issued;
   ranks_[rank].pending.push_back(std::move(issued));
   return {};
@@ -182,7 +193,7 @@ Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
   if (!Runs(rank)) return Stopped();
   Rank& self = ranks_[rank];
   const auto failed = [&] {
-    return ended_ || HasToHear(rank) || (failure_ && (!self.told || final_));
+    return ended_ || !self.to_tell.empty() || (failure_ && (!self.told || final_));
   };
   // Handing over a graph waits for the device, and the device for the collectives of the last one:
   // no peer of those may be left behind.
@@ -204,13 +215,11 @@ Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
     if (self.released == before) {
       if (ended_) return Stopped();
       if (!in_time && self.limit < timeout_) {
-        // Its group tells the others: those who are in none of it have done nothing wrong.
+        // Those who are in none of its groups have done nothing wrong.
         Failure missing = Missing(States(), rank, limit, false);
         missing.GiveNumber();
         self.waiting = false;
-        Tell(rank, {}, missing, 0);
-        LoseBy(rank,
-               missing);  // or who has heard of it, and tries again, would wait in vain for it
+        LoseBy(rank, missing);
         return missing;
       }
       if (!in_time) {
@@ -292,36 +301,24 @@ bool World::IsFinal(int64_t) {
   return final_;
 }
 
-Failure World::TakeFailure(int64_t rank, uint64_t where) {
+Failure World::TakeFailure(int64_t rank, uint64_t group) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   // Where the rank's own thread waits for its peers, it is the one to hear of it.
   if (!Runs(rank) || ranks_[rank].meets) return {};
   if (Failure failure = TakeFailureLocked(rank)) return failure;
-  if (where == 0) return {};
-  Failure failure = TakeOf(rank, [&](const IssuedCall& lost) { return lost.group == where; });
-  if (failure) LoseBy(rank, failure);
-  return failure;
+  const auto broken = broken_.find(group);
+  return broken == broken_.end() ? Failure() : broken->second;
 }
 
-Failure World::TakeFailureLocked(int64_t rank, const IssuedCall* comes) {
-  const auto& to_tell = ranks_[rank].to_tell;
-  const auto now = std::find_if(to_tell.begin(), to_tell.end(),
-                                [](const ToTell& one) { return one.of.empty(); });
-  if (now != to_tell.end() && !final_) {
-    const Failure failure = now->failure;
-    if (comes != nullptr) TakeAtItsCall(rank, *comes);  // which this call fails for as well
-    Lose(rank);
-    ForgetWhatIsLost(rank);
-    if (failure.number == failure_.number) Know(rank);
-    return failure;
-  }
-  if (failure_ && (!ranks_[rank].told || final_)) {
-    const Failure failure = failure_;
-    Lose(rank);
-    Know(rank);
-    return failure;
-  }
-  return comes != nullptr ? TakeAtItsCall(rank, *comes) : Failure();
+Failure World::TakeFailureLocked(int64_t rank) {
+  auto& to_tell = ranks_[rank].to_tell;
+  const bool lost = !to_tell.empty() && !final_;
+  if (!lost && (!failure_ || (ranks_[rank].told && !final_))) return {};
+  Failure failure = lost ? to_tell.front() : failure_;
+  Lose(rank);
+  to_tell.clear();  // it hears once of what it has lost
+  if (failure.number == failure_.number) Know(rank);
+  return failure;
 }
 
 int World::Began(const std::vector<int64_t>& whose) const {
@@ -345,12 +342,7 @@ void World::Know(int64_t rank) {
       std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.told || r.finished; });
   if (!all || final_) return;
   failure_ = {};
-  for (Rank& r : ranks_) {
-    r.told = false;
-    r.to_tell.erase(std::remove_if(r.to_tell.begin(), r.to_tell.end(),
-                                   [](const ToTell& one) { return !one.of.empty(); }),
-                    r.to_tell.end());
-  }
+  for (Rank& r : ranks_) r.told = false;
   Evaluate(rank);  // ranks that knew earlier may be waiting again
 }
 
@@ -368,11 +360,11 @@ void World::Evaluate(int64_t caller) {
   if (failure_) return;
   const Verdict verdict = Judge(States());
   if (!verdict.failure) return Release(verdict.ranks, caller);
-  const Concern concern = Concerned(States(), verdict.whose);
-  if (concern.of_launch) return SetFailure(verdict.failure, verdict.whose);
+  const Loss loss = LossOf(States(), {verdict.whose.begin(), verdict.whose.end()}, {});
+  if (loss.of_launch) return SetFailure(verdict.failure, verdict.whose);
   Failure failure = verdict.failure;
   failure.GiveNumber();
-  TellConcerned(concern, failure, Began(verdict.whose));
+  Tell(loss, failure);
   Evaluate(caller);  // those that it does not concern
 }
 
