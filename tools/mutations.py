@@ -56,8 +56,8 @@ MUTATIONS = [
     ),
     Mutation(
         "no channel between threads",
-        "if (target_.partitioned || (threads && by_channel)) attributes",
-        "if (target_.partitioned) attributes",
+        "if (target_.partitioned || (threads && by_channel)) {",
+        "if (target_.partitioned) {",
         _values("2-all_reduce-"),
     ),
     Mutation(
@@ -131,8 +131,8 @@ MUTATIONS = [
     Mutation(
         "insert without a lock",
         "const std::lock_guard<std::mutex> lock(mutex_);\n"
-        "  const auto [at, inserted] = plans_.try_emplace(std::move(key));",
-        "const auto [at, inserted] = plans_.try_emplace(std::move(key));",
+        "    if (age != age_) return value;",
+        "if (age != age_) return value;",
         _CACHE,
     ),
     # What ranks compare.
@@ -177,7 +177,7 @@ MUTATIONS = [
     ),
     Mutation(
         "who waits for a graph is not told",
-        "if (world_) world_->Disagree(group.own(), coming, failure);",
+        "if (world_) world_->Disagree(group.own(), coming, broken_, id_);",
         "(void)coming;",
         ("//tests/threads:meeting_test",),
     ),
@@ -207,8 +207,8 @@ MUTATIONS = [
     ),
     Mutation(
         "ranks of other groups are told",
-        "if (issued.group == 0) return {};",
-        "return {};",
+        "if (concern.of_launch) return SetFailure(verdict.failure, verdict.whose);",
+        "return SetFailure(verdict.failure, verdict.whose);",
         ("//tests/threads:told_test",),
     ),
     Mutation(
@@ -304,7 +304,7 @@ MUTATIONS = [
     ),
     Mutation(
         "wrapped collectives are missed",
-        'return min(inner & COLLECTIVES, default="")',
+        'return min(self.contents(instruction) & COLLECTIVES, default="")',
         'return ""',
         ("tests/python/test_hlo_text.py -k collectives",),
     ),
