@@ -130,8 +130,7 @@ MUTATIONS = [
     ),
     Mutation(
         "insert without a lock",
-        "const std::lock_guard<std::mutex> lock(mutex_);\n"
-        "    if (age != age_) return value;",
+        "const std::lock_guard<std::mutex> lock(mutex_);\n    if (age != age_) return value;",
         "if (age != age_) return value;",
         _CACHE,
     ),
