@@ -30,11 +30,12 @@ A_REPORT_S = 300.0
 
 
 def _seed_of(failure: BaseException, seeds: range) -> int:
-    """Of the program that failed: the last one begun where ranks died, else the first named."""
+    """Of the program that failed: the last one begun if ranks are lost, else the first named."""
     text = "\n".join([str(failure), *getattr(failure, "__notes__", [])])
     named = [int(seed) for seed in re.findall(r"program (\d+)", text)]
     named = [seed for seed in named if seed in seeds] or [seeds[-1]]
-    return named[-1] if isinstance(failure, worlds.WorkerDied) else named[0]
+    lost = isinstance(failure, (worlds.WorkerDied, worlds.WorkerHung))
+    return named[-1] if lost else named[0]
 
 
 class Lane:

@@ -209,8 +209,8 @@ Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
         missing.GiveNumber();
         self.waiting = false;
         Tell(rank, {}, missing, 0);
-        LoseBy(rank,
-               missing);  // or who has heard of it, and tries again, would wait in vain for it
+        // Or who has heard of it, and tries again, would wait in vain for what it has pending.
+        LoseBy(rank, missing);
         return missing;
       }
       if (!in_time) {
