@@ -159,6 +159,31 @@ TEST(Meeting, AGroupThatIsMadeAgainMeetsAnew) {
   world->End();
 }
 
+// Calls that only compare leave with the last of them. Not if one that differs waits with them: two
+// that come after it at once are each other's like.
+TEST(Meeting, OneThatWaitsAmongThoseThatOnlyCompare) {
+  for (int i = 0; i < 300; ++i) {
+    const auto world = World::Begin(3, kLong);
+    const auto join = [&](int rank) { return world->Join(GroupOf(rank, 3)); };
+    const std::vector<std::shared_ptr<Meeting>> meetings{join(0), join(1), join(2)};
+    const CallPtr barrier = CallOf("barrier()", 1, 2);
+    meetings[2]->Announce(GroupOf(2, 3), barrier);
+    OnThreads(3, [&](int rank) {
+      const std::string why = Thrown<CollectiveMismatch>([&] {
+        if (rank == 2) {
+          meetings[2]->Meet(GroupOf(2, 3), barrier);
+          return;
+        }
+        const CallPtr call = CallOf("all_reduce()", 1, rank);
+        call->meets = false;
+        meetings[rank]->Announce(GroupOf(rank, 3), call);
+      });
+      EXPECT_TRUE(Has(why, "barrier()")) << rank << why;
+    });
+    world->End();
+  }
+}
+
 TEST(Meeting, WhoWaitsForItsGraphHearsOfIt) {
   const auto world = World::Begin(2, kLong);
   const auto meeting = world->Join(GroupOf(0));
@@ -169,7 +194,7 @@ TEST(Meeting, WhoWaitsForItsGraphHearsOfIt) {
     meeting->Announce(GroupOf(0), call);
     HandOver never;
     never.run = [] { return "it ran"; };
-    EXPECT_FALSE(world->Issue(0, {AllReduceOf({}), Line(1)}));
+    EXPECT_FALSE(world->Issue(0, {AllReduceOf({}), Line(1), meeting->id()}));
     const Failure failure = world->Meet(0, Line(2), "program", never);
     EXPECT_EQ(failure.kind, Failure::Kind::kMismatch);
     EXPECT_TRUE(Has(failure.Text(), "rank 1: barrier() at line 1")) << failure.Text();

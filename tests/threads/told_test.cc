@@ -64,8 +64,7 @@ TEST(Told, WhoBeginsAnewIsNotToldOfWhatItHasLeft) {
   }
 }
 
-// Of calls of torch.distributed the ranks of their groups are told, once; the others have lost
-// nothing.
+// Of calls of torch.distributed the ranks of their groups are told; the others have lost nothing.
 TEST(Told, OfCallsOfGroupsTheirRanksAlone) {
   const auto world = World::Begin(3, kLong);
   HandOver graph;
@@ -79,21 +78,21 @@ TEST(Told, OfCallsOfGroupsTheirRanksAlone) {
     EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(3), 9})) << rank;
     EXPECT_FALSE(world->Meet(rank, Line(4), "program", graph)) << rank;
   });
-  // Who had a part in what they lost is told.
-  OnThreads(2, [&](int rank) {
-    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(5), 9}));
-    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({{0, 1}, {2}}), Line(6), 7u + rank}));
-    EXPECT_TRUE(world->Meet(rank, Line(7), "program", graph));
-  });
+  // A group that has broken stays so, and who comes to it loses what it has pending: so have its
+  // peers there, and that group breaks, too.
+  EXPECT_FALSE(world->Issue(0, {AllReduceOf({}), Line(5), 9}));
+  EXPECT_TRUE(world->Issue(0, {AllReduceOf({{0, 1}, {2}}), Line(6), 7}));
+  EXPECT_FALSE(world->HasPending(0));
+  EXPECT_TRUE(world->Issue(1, {AllReduceOf({}), Line(5), 9}));
   EXPECT_TRUE(world->Issue(2, {AllReduceOf({}), Line(5), 9}));
   for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(8), 9})) << rank;
+    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(8), 10})) << rank;
   }
   world->End();
 }
 
-// So is who loses a call with one of those, and so on, when it comes to it; but for who has begun
-// anew.
+// So is who loses a call with one of those, and so on: in a group, whose next call would be taken
+// for that; or, of no group, all ranks, but for who has begun anew.
 TEST(Told, WhoLosesACallWithOneWhoLosesOne) {
   for (const uint64_t group : {9u, 0u}) {
     for (const bool anew : {false, true}) {
@@ -111,10 +110,37 @@ TEST(Told, WhoLosesACallWithOneWhoLosesOne) {
       });
       EXPECT_FALSE(world->Issue(2, {of_two, Line(4), group}));  // it has lost nothing yet
       EXPECT_TRUE(world->Issue(2, {of_three, Line(5), 7}));
-      EXPECT_EQ(bool(world->Issue(3, {of_two, Line(4), group})), !anew) << group;
+      EXPECT_EQ(bool(world->Issue(3, {of_two, Line(4), group})), group == 9 || !anew) << group << anew;
+      EXPECT_EQ(bool(world->Issue(3, {of_two, Line(4), group})), group == 9) << group << anew;
+      EXPECT_EQ(bool(world->Issue(0, {AllReduceOf({}), Line(6), 10})), group == 0);
       world->End();
     }
   }
+}
+
+// What two calls wait with is lost with one of them, however far apart: 3 shares nothing with those
+// that differ.
+TEST(Told, WhoWaitsWithAPeerOfAPeer) {
+  const auto world = World::Begin(4, kLong);
+  HandOver graph;
+  graph.run = [] { return std::string(); };
+  OnThreads(4, [&](int rank) {
+    const auto issue = [&](const std::vector<std::vector<int64_t>>& groups, uint64_t group) {
+      EXPECT_FALSE(world->Issue(rank, {AllReduceOf(groups), Line(1), group})) << rank;
+    };
+    if (rank == 1 || rank == 2) issue({{1, 2}}, 8);
+    if (rank == 2 || rank == 3) issue({{2, 3}}, 9);
+    if (rank == 0) {
+      while (!world->HasPending(1) || !world->HasPending(2) || !world->HasPending(3)) {
+        std::this_thread::yield();
+      }
+      std::this_thread::sleep_for(kShort);  // until they wait, but 1
+    }
+    if (rank == 0 || rank == 1) issue({{0, 1}}, rank == 0 ? 6 : 7);
+    const Failure failure = world->Meet(rank, Line(2), "program", graph);
+    EXPECT_TRUE(Has(failure.Text(), "different groups")) << rank << failure.Text();
+  });
+  world->End();
 }
 
 // Who has not come to the group that fails keeps what it calls elsewhere, and is told when it
@@ -133,8 +159,12 @@ TEST(Told, WhoComesToTheGroupLater) {
   EXPECT_FALSE(world->Meet(2, Line(4), "program", graph));
   EXPECT_FALSE(world->Issue(2, {AllReduceOf({}), Line(5), 8}));  // another of the same ranks
   EXPECT_TRUE(world->Issue(2, {AllReduceOf({}), Line(6), 7}));
+  EXPECT_TRUE(world->Issue(0, {AllReduceOf({}), Line(5), 8}));  // of which 2 has lost that
   EXPECT_FALSE(world->HasPending(2));
-  EXPECT_FALSE(world->Issue(2, {AllReduceOf({}), Line(7), 7}));
+  for (int rank : {0, 1, 2}) {  // its calls would be taken for those that are lost
+    EXPECT_TRUE(world->Issue(rank, {AllReduceOf({}), Line(7), 7})) << rank;
+    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(7), 9})) << rank;
+  }
   world->End();
 }
 
@@ -160,8 +190,8 @@ TEST(Told, WhoFindsOneItselfHasHeardOfTheOther) {
   world->End();
 }
 
-// Who hears of it where its group meets hears of it no more, whatever calls its ranks share; those
-// who have come there once more hear of it with who comes late.
+// Who hears of it where its group meets, before or after that has broken there, hears of it no more
+// in others, and each time in that group.
 TEST(Told, WhoHearsOfItInAGroupHearsOfItNoMoreInOthersLikeIt) {
   for (const bool in_the_group : {true, false}) {
     const auto world = World::Begin(3, kLong);
@@ -181,21 +211,16 @@ TEST(Told, WhoHearsOfItInAGroupHearsOfItNoMoreInOthersLikeIt) {
       EXPECT_NE(Thrown<RanksDisagree>(
                     [&] { meetings[2]->Announce(GroupOf(2, 3), CallOf("all_gather", 1, 2)); }),
                 "nothing was thrown");
-      EXPECT_FALSE(world->Issue(2, {AllReduceOf({}), Line(3), IssuedCall::kAnyGroup}));
     } else {
-      std::atomic<int> hear{0};
-      std::vector<std::thread> wait;
-      for (int rank = 0; rank < 2; ++rank) {
-        wait.emplace_back([&, rank] {
-          EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(3), group}));
-          EXPECT_TRUE(world->Meet(rank, Line(4), "program", graph));
-          ++hear;
-        });
-      }
-      while (!world->HasPending(0) || !world->HasPending(1)) std::this_thread::yield();
-      EXPECT_TRUE(world->Issue(2, {AllReduceOf({}), Line(3), group}));
-      for (std::thread& one : wait) one.join();
-      EXPECT_EQ(hear, 2);
+      EXPECT_NE(Thrown<CollectiveMismatch>(
+                    [&] { meetings[2]->Meet(GroupOf(2, 3), CallOf("all_gather", 1, 2)); }),
+                "nothing was thrown");
+    }
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_TRUE(world->Issue(rank, {AllReduceOf({}), Line(3), group})) << rank;
+    }
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(4), group + 1000})) << rank;
     }
     world->End();
   }
@@ -215,27 +240,36 @@ TEST(Told, WhoHasAPartInWhatIsLostElsewhere) {
   EXPECT_TRUE(world->Issue(1, {AllReduceOf({}), Line(2), 9}));
   EXPECT_TRUE(world->Issue(2, {AllReduceOf({}), Line(2), 9}));
   for (int rank : {0, 1, 2}) {
-    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(3), 9})) << rank;
+    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(3), 10})) << rank;
   }
   world->End();
 }
 
-// A failure that a helper of a rank finds is heard of by its own thread, where that waits.
+// A failure that a helper of a rank finds is heard of by its own thread, where that waits in this
+// group. What it has pending in others is not lost: it runs.
 TEST(Told, WhoWaitsWhileItsHelperFindsOne) {
-  const auto world = World::Begin(2, kLong);
-  const auto meeting = world->Join(GroupOf(0));
-  world->Join(GroupOf(1));
-  HandOver graph;
-  graph.run = [] { return std::string(); };
-  std::thread own([&] {
-    EXPECT_FALSE(world->Issue(1, {AllReduceOf({}), Line(1), 9}));
-    EXPECT_TRUE(world->Meet(1, Line(2), "program", graph));
-  });
-  while (!world->HasPending(1)) std::this_thread::yield();
-  std::this_thread::sleep_for(kShort);  // until it waits
-  meeting->Fail(GroupOf(1), Because("the helper's", Failure::Kind::kMismatch));
-  own.join();
-  world->End();
+  for (const bool in_it : {true, false}) {
+    const auto world = World::Begin(2, kLong);
+    const auto meeting = world->Join(GroupOf(0));
+    world->Join(GroupOf(1));
+    const uint64_t group = in_it ? meeting->id() : meeting->id() + 1000;
+    HandOver graph;
+    graph.run = [] { return std::string(); };
+    std::thread own([&] {
+      world->Enter(1);
+      EXPECT_FALSE(world->Issue(1, {AllReduceOf({}), Line(1), group}));
+      EXPECT_EQ(bool(world->Meet(1, Line(2), "program", graph)), in_it);
+    });
+    while (!world->HasPending(1)) std::this_thread::yield();
+    if (in_it) std::this_thread::sleep_for(kShort);  // until it waits
+    meeting->Fail(GroupOf(1), Because("the helper's", Failure::Kind::kMismatch));
+    EXPECT_EQ(bool(world->Issue(0, {AllReduceOf({}), Line(1), group})), in_it);
+    if (!in_it) {
+      EXPECT_FALSE(world->Meet(0, Line(2), "program", graph));
+    }
+    own.join();
+    world->End();
+  }
 }
 
 // A failure that a rank finds when it has been told of another is another: who hears of it has not
@@ -272,42 +306,37 @@ TEST(Told, WhoHearsOfASecondFailureHasNotHeardOfTheFirst) {
   world->End();
 }
 
-// Whose call has failed by itself, while a peer called something else, hears of that: once, and not
-// if it has begun anew, whether that was found before or after.
-TEST(Told, WhoseCallFailsByItselfHearsOnceOfAnother) {
-  enum class Then { kGoesOn, kBeginsAnew, kHasBegunAnew, kCallsItAgain };
-  for (const Then then :
-       {Then::kGoesOn, Then::kBeginsAnew, Then::kHasBegunAnew, Then::kCallsItAgain}) {
-    const auto world = World::Begin(2, kLong);
-    const auto meeting = world->Join(GroupOf(0));
-    world->Join(GroupOf(1));
-    const CallPtr fails = CallOf("all_reduce()", 1, 1);
-    fails->meets = false;
-    meeting->Announce(GroupOf(1), fails);
-    const auto fail = [&] { fails->End(GroupCall::State::kFailed); };
-    if (then == Then::kHasBegunAnew) {
-      fail();
-      world->Join(GroupOf(1));
-    }
+// Whose call has failed by itself, while a peer called something else, hears of that in their group
+// alone, each time; and not in the next one, if it has begun anew.
+TEST(Told, WhoseCallFailsByItselfHearsOfAnotherInTheirGroup) {
+  const auto world = World::Begin(2, kLong);
+  const auto meeting = world->Join(GroupOf(0));
+  world->Join(GroupOf(1));
+  const CallPtr fails = CallOf("all_reduce()", 1, 1);
+  fails->meets = false;
+  meeting->Announce(GroupOf(1), fails);
+  fails->End(GroupCall::State::kFailed);
+  EXPECT_NE(Thrown<CollectiveMismatch>(
+                [&] { meeting->Announce(GroupOf(0), CallOf("barrier()", 1, 0)); }),
+            "nothing was thrown");
+  EXPECT_FALSE(world->Issue(1, {AllReduceOf({}), Line(3)}));
+  for (int time = 0; time < 2; ++time) {
     EXPECT_NE(Thrown<CollectiveMismatch>(
-                  [&] { meeting->Announce(GroupOf(0), CallOf("barrier()", 1, 0)); }),
+                  [&] { meeting->Announce(GroupOf(1), CallOf("barrier()", 2, 1)); }),
               "nothing was thrown");
-    fail();
-    if (then == Then::kBeginsAnew) world->Join(GroupOf(1));
-    if (then == Then::kCallsItAgain) {
-      EXPECT_NE(Thrown<CollectiveMismatch>(
-                    [&] { meeting->Announce(GroupOf(1), CallOf("barrier()", 2, 1)); }),
-                "nothing was thrown");
-    }
-    const bool hears = static_cast<bool>(world->Issue(1, {AllReduceOf({}), Line(3)}));
-    EXPECT_EQ(hears, then == Then::kGoesOn) << static_cast<int>(then);
-    EXPECT_EQ(static_cast<bool>(world->Issue(1, {AllReduceOf({}), Line(4)})), false);
-    world->End();
   }
+  const auto next = world->Join(GroupOf(1));
+  world->Join(GroupOf(0));
+  OnThreads(2, [&](int rank) {
+    const CallPtr barrier = CallOf("barrier()", 1, rank);
+    next->Announce(GroupOf(rank), barrier);
+    EXPECT_EQ(next->Meet(GroupOf(rank), barrier).size(), 2u);
+  });
+  world->End();
 }
 
-// Who has waited the time limit of its group, and says so, has nothing pending: the others hear of
-// it once, and may try again before it has broken its group with that.
+// Who has waited the time limit of its group with calls of none, and says so, has nothing pending:
+// the others hear of it once, and may try again before it has broken its group with that.
 TEST(Told, OfATimeLimitOnce) {
   const auto world = World::Begin(3, kLong);
   const auto meeting = world->Join({"h", {0, 2}, 3, 0});  // of which rank 1 is no member
@@ -333,7 +362,10 @@ TEST(Told, OfATimeLimitOnce) {
   world->SetLimit(0, World::kNoLimit);
   OnThreads(3, [&](int rank) {
     if (rank == 1) return;
-    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(3)}));
+    EXPECT_EQ(bool(world->Issue(rank, {AllReduceOf({}), Line(3)})), rank == 2);
+    if (rank == 2) {
+      EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(3)}));
+    }
     EXPECT_FALSE(world->Meet(rank, Line(4), "program", graph));
   });
   other.join();

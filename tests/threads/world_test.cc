@@ -89,10 +89,10 @@ TEST(World, ARankHearsWhatAnotherThreadOfItHasHeard) {
   for (int i = 0; i < 100; ++i) {
     const auto world = World::Begin(2, milliseconds(20'000));
     const auto meeting = world->Join({"g", {0, 1}, 2, 0});
-    EXPECT_FALSE(world->Issue(0, {AllReduceOf({}), Line(1)}));
+    EXPECT_FALSE(world->Issue(0, {AllReduceOf({}), Line(1), meeting->id()}));
     std::thread waits([&] {
       FakeGraph run;
-      EXPECT_FALSE(world->Issue(1, {AllReduceOf({}), Line(2)}));
+      EXPECT_FALSE(world->Issue(1, {AllReduceOf({}), Line(2), meeting->id()}));
       EXPECT_EQ(world->Meet(1, Line(3), "program", run.hand_over).phrases.size(), 1u);
       EXPECT_EQ(run.runs, 0);
     });
@@ -100,8 +100,8 @@ TEST(World, ARankHearsWhatAnotherThreadOfItHasHeard) {
     if (i % 2 == 0) std::this_thread::sleep_for(milliseconds(2));
     Failure differs = Because("it differs");
     differs.GiveNumber();
-    world->Disagree(0, {1}, differs, meeting->id());
-    if (i % 2 == 0) world->Told(1, meeting->id(), differs);
+    world->Disagree(0, differs, meeting->id());
+    if (i % 2 == 0) world->Told(1, differs);
     waits.join();
     world->End();
   }
@@ -188,18 +188,22 @@ TEST(World, ARankThatFailsStopsTheOthers) {
 }
 
 TEST(World, TheTimeLimit) {
-  for (const bool of_rank : {false, true}) {
+  for (const auto& [of_rank, group] : {std::pair{false, 0}, {true, 0}, {false, 7}, {true, 7}}) {
     const auto world = World::Begin(2, of_rank ? kLong : milliseconds(30));
     if (of_rank) world->SetLimit(0, milliseconds(30));
     FakeGraph run;
-    EXPECT_FALSE(world->Issue(0, {World4(), Line(1)}));
+    const uint64_t of = group;
+    EXPECT_FALSE(world->Issue(0, {World4(), Line(1), of}));
     const Failure failure = world->Meet(0, Line(2), "program", run.hand_over);
     EXPECT_EQ(failure.kind, Failure::Kind::kTimeout);
     EXPECT_NE(failure.Text().find(of_rank ? "the time limit of its group" : "of launch"),
               std::string::npos)
         << failure.Text();
-    // The other is told when it comes: by its group, if that had the limit.
-    EXPECT_EQ(static_cast<bool>(world->Issue(1, {World4(), Line(1)})), !of_rank);
+    // The other is told when it comes: to its group, if that was to run.
+    EXPECT_EQ(world->Issue(1, {World4(), Line(1)}).kind,
+              group == 0 ? Failure::Kind::kTimeout : Failure::Kind::kOther);
+    EXPECT_EQ(world->Issue(1, {World4(), Line(1), 7}).kind,
+              group == 7 ? Failure::Kind::kTimeout : Failure::Kind::kOther);
     EXPECT_EQ(run.runs, 0);
     world->End();
   }

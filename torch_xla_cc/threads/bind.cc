@@ -72,12 +72,14 @@ std::shared_ptr<void> IssueOrThrow(int64_t rank, IssuedCall issued) {
 // The collectives of a graph that torch.compile has captured.
 struct Program {
   std::vector<IssuedCall> calls;
+  std::vector<World::Members> groups;  // of the calls: they may have ended when it runs
 };
 
 // What this rank has traced into a graph in which so many nodes are ours. A collective whose result
 // nothing uses is in none. Each takes the token of the one before, so those are the last ones.
 Program TracedProgram(int64_t rank, size_t nodes) {
-  std::vector<IssuedCall> calls = Require()->Pending(rank);
+  const std::shared_ptr<World> world = Require();
+  std::vector<IssuedCall> calls = world->Pending(rank);
   const auto makes_node = [](const IssuedCall& call) {
     return !call.lowered->unchanged && !call.lowered->live.empty();
   };
@@ -92,7 +94,11 @@ Program TracedProgram(int64_t rank, size_t nodes) {
                              "gives, or compile with backend=\"aot_eager\"");
   }
   for (; traced > nodes; calls.pop_back()) traced -= makes_node(calls.back()) ? 1 : 0;
-  return {std::move(calls)};
+  Program program{std::move(calls), {}};
+  for (const IssuedCall& call : program.calls) {
+    program.groups.push_back(world->MembersOf(call.group));
+  }
+  return program;
 }
 
 // Meets with what `hash` gives, and hands the graph over by calling `run`, and `wait` if it is not
@@ -106,8 +112,9 @@ void Meet(int64_t rank, const py::function& hash, const py::object& run, const p
   const Site site = CurrentSite();
   const std::shared_ptr<void> turn = TakeTurn(*world, rank);
   if (program != nullptr) {
-    for (IssuedCall call : program->calls) {
-      if (call.group != 0) call.group = IssuedCall::kAnyGroup;  // its own may have ended since
+    for (size_t i = 0; i < program->calls.size(); ++i) {
+      IssuedCall call = program->calls[i];
+      call.group = world->NumberOf(rank, program->groups[i], call.group);
       IssueOrThrow(rank, std::move(call));
     }
   }

@@ -38,7 +38,7 @@ bool NothingDiffers(const RankStates& ranks) {
       const auto group = GroupOf(own[i], static_cast<int64_t>(rank), ranks.size());
       if (group.empty()) return false;
       const auto& theirs = ranks[static_cast<size_t>(group.front())]->pending;
-      if (theirs.size() <= i || !own[i].MayBeOfGroupOf(theirs[i])) return false;
+      if (theirs.size() <= i || own[i].group != theirs[i].group) return false;
     }
   }
   return true;
@@ -87,7 +87,7 @@ Failure Compare(const RankStates& ranks, int64_t a, int64_t b, const std::vector
   const auto& list_b = found == of_b.end() ? kNone : found->second;
   const std::string where = " in group [" + hlo::ToString(group) + "]";
   for (size_t i = 0; i < std::min(list_a.size(), list_b.size()); ++i) {
-    if (!list_a[i]->MayBeOfGroupOf(*list_b[i])) {
+    if (list_a[i]->group != list_b[i]->group) {
       const auto said = [](int64_t rank, const IssuedCall& call) {
         return RankName(rank) + " " + call.lowered->identity +
                (call.group == 0 ? " of no group of torch.distributed" : "") + " at ";
@@ -235,49 +235,37 @@ Verdict Deadlock(const RankStates& ranks, const Waiting& ready) {
 
 }  // namespace
 
-bool OfOneGroup(const IssuedCall& a, const IssuedCall& b, int64_t rank, size_t world_size) {
-  return a.MayBeOfGroupOf(b) && GroupOf(a, rank, world_size) == GroupOf(b, rank, world_size);
-}
-
-Concern Concerned(const RankStates& ranks, const std::vector<int64_t>& whose) {
-  Concern concern;
-  concern.now.insert(whose.begin(), whose.end());
-  const auto has_part = [&](int64_t rank, const IssuedCall& lost) {
-    const auto& pending = ranks[rank]->pending;
-    return std::any_of(pending.begin(), pending.end(), [&](const IssuedCall& its) {
-      return OfOneGroup(its, lost, rank, ranks.size());
-    });
-  };
-  std::vector<int64_t> left = whose;
-  while (!left.empty()) {
-    const int64_t rank = left.back();
-    left.pop_back();
+Loss LossOf(const RankStates& ranks, std::set<int64_t> whose, std::set<uint64_t> groups) {
+  Loss loss{false, std::move(whose), std::move(groups)};
+  std::set<std::vector<int64_t>> of_launch;
+  const auto note = [&](int64_t rank) {
     for (const IssuedCall& issued : ranks[rank]->pending) {
-      concern.of_launch = concern.of_launch || issued.group == 0;
-      for (int64_t peer : GroupOf(issued, rank, ranks.size())) {
-        if (concern.now.count(peer) > 0) continue;
-        if (!has_part(peer, issued)) {
-          concern.later[peer].push_back(issued);
-        } else if (concern.now.insert(peer).second) {
-          left.push_back(peer);
-        }
+      if (issued.group != 0) {
+        loss.groups.insert(issued.group);
+      } else {
+        of_launch.insert(GroupOf(issued, rank, ranks.size()));
       }
     }
-  }
-  for (int64_t rank : concern.now) concern.later.erase(rank);
-  return concern;
-}
-
-bool HaveOneInCommon(const RankStates& ranks, int64_t a, int64_t b) {
-  const auto& of_a = ranks[a]->pending;
-  const auto& of_b = ranks[b]->pending;
-  return std::any_of(of_a.begin(), of_a.end(), [&](const IssuedCall& one) {
-    const auto group = GroupOf(one, a, ranks.size());
-    if (std::find(group.begin(), group.end(), b) == group.end()) return false;
-    return std::any_of(of_b.begin(), of_b.end(), [&](const IssuedCall& other) {
-      return OfOneGroup(one, other, b, ranks.size());
+  };
+  for (int64_t rank : loss.ranks) note(rank);
+  const auto has_part = [&](int64_t rank) {
+    const auto& pending = ranks[rank]->pending;
+    return std::any_of(pending.begin(), pending.end(), [&](const IssuedCall& issued) {
+      return issued.group != 0 ? loss.groups.count(issued.group) > 0
+                               : of_launch.count(GroupOf(issued, rank, ranks.size())) > 0;
     });
-  });
+  };
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (int64_t rank : RanksOf(ranks)) {
+      if (loss.ranks.count(rank) > 0 || !has_part(rank)) continue;
+      loss.ranks.insert(rank);
+      note(rank);
+      changed = true;
+    }
+  }
+  loss.of_launch = !of_launch.empty();
+  return loss;
 }
 
 Verdict Judge(const RankStates& ranks) {

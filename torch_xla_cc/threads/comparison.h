@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <set>
 #include <vector>
@@ -18,12 +17,6 @@ struct IssuedCall {
   std::shared_ptr<const Lowered> lowered;
   Site site;
   uint64_t group = 0;  // of torch.distributed, if it is of one (graph/attach.h)
-
-  // Captured by torch.compile, of whichever group has that name when it runs.
-  static constexpr uint64_t kAnyGroup = ~uint64_t{0};
-  bool MayBeOfGroupOf(const IssuedCall& other) const {
-    return group == other.group || group == kAnyGroup || other.group == kAnyGroup;
-  }
 };
 
 // A rank, as far as others depend on it.
@@ -45,19 +38,15 @@ struct Verdict {
 // A rank goes on if it waits, and all its peers do, with as many calls, and no two differ.
 Verdict Judge(const RankStates& ranks);
 
-// Whether two calls are of one group, in which this rank is.
-bool OfOneGroup(const IssuedCall& a, const IssuedCall& b, int64_t rank, size_t world_size);
-
-// Who loses something if these ranks lose what they have pending.
-struct Concern {
+// What is lost with what these ranks have pending, and with these groups of torch.distributed,
+// which cannot be used any more: a group of which a rank loses a call breaks, or its next would be
+// taken for that. Who has a call of such a group pending loses what it has, too, and so on.
+struct Loss {
   bool of_launch = false;  // some of it is of no group of torch.distributed
-  std::set<int64_t> now;   // they have their part in it pending, lose what they have too, and so on
-  std::map<int64_t, std::vector<IssuedCall>> later;  // others, once they come to a group of these
+  std::set<int64_t> ranks;
+  std::set<uint64_t> groups;
 };
-Concern Concerned(const RankStates& ranks, const std::vector<int64_t>& whose);
-
-// Whether both have a collective of one group pending.
-bool HaveOneInCommon(const RankStates& ranks, int64_t a, int64_t b);
+Loss LossOf(const RankStates& ranks, std::set<int64_t> whose, std::set<uint64_t> groups);
 
 // What a rank says that has waited as long as `limit` for others.
 Failure Missing(const RankStates& ranks, int64_t rank, std::chrono::milliseconds limit,

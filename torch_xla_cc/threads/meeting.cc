@@ -1,13 +1,16 @@
 #include "torch_xla_cc/threads/meeting.h"
 
+#include <algorithm>
 #include <atomic>
-#include <set>
 
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/threads/world.h"
 
 namespace xla_cc {
 namespace {
+
+// How often who waits looks whether the group has broken in a graph.
+constexpr Timeout kLook{200};
 
 // In words, with the line; takes the interpreter lock.
 std::string Words(const CallPtr& call) { return call->what + " at " + Text(call->site); }
@@ -68,12 +71,28 @@ void Meeting::BreakFor(const RankGroup& group, Lock& lock, const CallPtr& call, 
       Failure::Kind::kMismatch);
 }
 
+bool Meeting::IsBroken() {
+  if (!broken_ && world_) broken_ = world_->WhyBroken(id_);
+  return !stopped_.empty() || broken_;
+}
+
+bool Meeting::WaitFor(Lock& lock, Timeout timeout, const std::function<bool()>& holds) {
+  const auto began = std::chrono::steady_clock::now();
+  while (!holds() && !IsBroken()) {
+    const auto waited =
+        std::chrono::duration_cast<Timeout>(std::chrono::steady_clock::now() - began);
+    if (waited >= timeout) return false;
+    changed_.wait_for(lock, std::min(timeout - waited, kLook));
+  }
+  return true;
+}
+
 void Meeting::ThrowIfBroken(const RankGroup& group, Lock& lock) {
+  if (!IsBroken()) return;
   if (!stopped_.empty()) throw RanksDisagree(stopped_);
-  if (!broken_) return;
   const Failure failure = broken_;
   lock.unlock();
-  if (world_) world_->Told(group.own(), id_, failure);
+  if (world_) world_->Told(group.own(), failure);
   failure.Throw();
 }
 
@@ -93,25 +112,13 @@ void Meeting::BreakWith(const RankGroup& group, const Failure& failure) {
   broken_ = failure;
   broken_.GiveNumber();  // if it is of this rank alone
   changed_.notify_all();
-  std::set<int64_t> coming;  // those between here and the end of their graphs
-  for (const auto& [member, call] : last_) {
-    const bool on_its_way = call->number > 0 && !call->meets && ended_[member] != call;
-    if (on_its_way && call->state == GroupCall::State::kIssued) coming.insert(call->rank);
-  }
   // With the lock, or who finds it broken may be told of it once more, in a call of another group.
-  if (world_) world_->Disagree(group.own(), coming, broken_, id_);
+  if (world_) world_->Disagree(group.own(), broken_, id_);
 }
 
 void Meeting::Fail(const RankGroup& group, const Failure& failure) {
   const std::lock_guard lock(mutex_);
   if (!IsBroken()) BreakWith(group, failure);
-  if (world_) world_->Untell(group.own(), id_);  // by another that was first
-}
-
-void Meeting::Ended(const RankGroup& group, const CallPtr& call) {
-  const std::lock_guard lock(mutex_);
-  ended_[group.rank] = call;
-  if (broken_ && world_) world_->Untell(group.own(), id_);
 }
 
 void Meeting::Announce(const RankGroup& group, const CallPtr& call) {
@@ -120,8 +127,12 @@ void Meeting::Announce(const RankGroup& group, const CallPtr& call) {
   last_[group.rank] = call;
   if (call->number == 0) return;
   Numbered& numbered = calls_[call->number];
-  const bool same = numbered.calls.empty() || numbered.calls.begin()->second->what == call->what;
   numbered.calls[group.rank] = call;
+  const auto all_are = [&](auto like) {
+    return std::all_of(numbered.calls.begin(), numbered.calls.end(),
+                       [&](const auto& its) { return like(*its.second); });
+  };
+  const bool same = all_are([&](const GroupCall& its) { return its.what == call->what; });
   changed_.notify_all();
   if (!same) {
     const std::map<int, CallPtr> calls = numbered.calls;
@@ -139,16 +150,17 @@ void Meeting::Announce(const RankGroup& group, const CallPtr& call) {
         },
         Failure::Kind::kMismatch);
   }
-  // Those who do not meet here only compare.
-  if (!call->meets && numbered.calls.size() == group.members.size()) calls_.erase(call->number);
+  // Those who do not meet here only compare. Who does still needs it.
+  const bool all = numbered.calls.size() == group.members.size();
+  if (all && all_are([](const GroupCall& its) { return !its.meets; })) calls_.erase(call->number);
 }
 
 std::vector<CallPtr> Meeting::Meet(const RankGroup& group, const CallPtr& call) {
   Lock lock(mutex_);
   const size_t size = group.members.size();
   Numbered& numbered = calls_[call->number];
-  const bool in_time = changed_.wait_for(lock, call->timeout, [&] {
-    return numbered.calls.size() == size || IsBroken() || Missed(group, numbered) >= 0;
+  const bool in_time = WaitFor(lock, call->timeout, [&] {
+    return numbered.calls.size() == size || Missed(group, numbered) >= 0;
   });
   // If all have come, what another does next is no part of this.
   if (numbered.calls.size() < size) ThrowIfBroken(group, lock);
@@ -233,8 +245,7 @@ bool Meeting::HasCome(const SlotPtr& slot) {
 
 void Meeting::Await(const RankGroup& group, const SlotPtr& slot, Timeout timeout) {
   Lock lock(mutex_);
-  changed_.wait_for(lock, timeout,
-                    [&] { return slot->send || IsBroken() || Missed(group, slot->from) >= 0; });
+  WaitFor(lock, timeout, [&] { return slot->send || Missed(group, slot->from) >= 0; });
   if (slot->send) {
     if (slot->send->payload == slot->receive->payload) return;
     Break(

@@ -38,8 +38,6 @@ class Meeting {
 
   // Breaks it, unless it is broken: a call of this rank has failed, which the others are told.
   void Fail(const RankGroup& group, const Failure& failure);
-  // This rank is done with its call: what goes wrong now is for its next one here.
-  void Ended(const RankGroup& group, const CallPtr& call);
 
   // Notes what this rank does as its call of that number. Throws CollectiveMismatch, here and on
   // all ranks that wait, if another rank of the group has noted something else.
@@ -80,7 +78,10 @@ class Meeting {
   [[noreturn]] void Break(const RankGroup& group, Lock& lock,
                           const std::function<std::string()>& why, Failure::Kind kind);
   void BreakWith(const RankGroup& group, const Failure& failure);
-  bool IsBroken() const { return !stopped_.empty() || broken_; }
+  // Also by what a rank has lost of it in its graph.
+  bool IsBroken();
+  // Until something holds, or it has broken in any way.
+  bool WaitFor(Lock& lock, Timeout timeout, const std::function<bool()>& holds);
   bool IsGone(const RankGroup& group, int rank) const {
     return gone_.count(group.members[rank]) > 0;
   }
@@ -99,7 +100,6 @@ class Meeting {
   std::condition_variable changed_;
   std::map<uint64_t, Numbered> calls_;  // by number
   std::map<int, CallPtr> last_;         // by rank
-  std::map<int, CallPtr> ended_;        // the same
   std::list<Slot> sent_;                // and not asked for
   std::list<SlotPtr> asked_;            // for what was not sent
   std::set<int64_t> gone_;              // ranks of the launch that have returned

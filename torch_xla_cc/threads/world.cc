@@ -77,6 +77,12 @@ bool World::MayIssue(int64_t rank) {
   return !Runs(rank) || !ranks_[rank].entered || (has_entered && entered_as == rank);
 }
 
+bool World::IsOwnThread(int64_t rank) const {
+  // While it waits for its peers, who asks is another.
+  if (ranks_[rank].meets) return false;
+  return !ranks_[rank].entered || (has_entered && entered_as == rank);
+}
+
 bool World::HasEnded() {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   return ended_;
@@ -134,7 +140,12 @@ void World::End() {
 Failure World::Issue(int64_t rank, IssuedCall issued) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   if (!Runs(rank)) return Outside();
-  if (Failure failure = TakeFailureLocked(rank, &issued)) return failure;
+  if (Failure failure = TakeFailureLocked(rank)) return failure;
+  if (const auto broken = broken_.find(issued.group); broken != broken_.end()) {
+    const Failure failure = broken->second;
+    LoseBy(rank, failure);
+    return failure;
+  }
   ranks_[rank].last = issued;
   ranks_[rank].pending.push_back(std::move(issued));
   return {};
@@ -182,7 +193,7 @@ Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
   if (!Runs(rank)) return Stopped();
   Rank& self = ranks_[rank];
   const auto failed = [&] {
-    return ended_ || HasToHear(rank) || (failure_ && (!self.told || final_));
+    return ended_ || !self.to_tell.empty() || (failure_ && (!self.told || final_));
   };
   // Handing over a graph waits for the device, and the device for the collectives of the last one:
   // no peer of those may be left behind.
@@ -203,21 +214,12 @@ Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
     self.meets = false;
     if (self.released == before) {
       if (ended_) return Stopped();
-      if (!in_time && self.limit < timeout_) {
-        // Its group tells the others: those who are in none of it have done nothing wrong.
-        Failure missing = Missing(States(), rank, limit, false);
-        missing.GiveNumber();
-        self.waiting = false;
-        Tell(rank, {}, missing, 0);
-        // Or who has heard of it, and tries again, would wait in vain for what it has pending.
-        LoseBy(rank, missing);
-        return missing;
-      }
-      if (!in_time) {
-        SetFailure(Missing(States(), rank, limit, true), {rank});
-      }
       self.waiting = false;
-      return TakeFailureLocked(rank);
+      if (in_time) return TakeFailureLocked(rank);
+      Failure missing = Missing(States(), rank, limit, self.limit >= timeout_);
+      missing.GiveNumber();
+      LoseBy(rank, missing);
+      return missing;
     }
     // From here on it must go on, whatever fails elsewhere, and if the world ends: its peers will
     // be in their collectives, and one of them may be about to hand over its graph.
@@ -292,50 +294,25 @@ bool World::IsFinal(int64_t) {
   return final_;
 }
 
-Failure World::TakeFailure(int64_t rank, uint64_t where) {
+Failure World::TakeFailure(int64_t rank, uint64_t group) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
-  // Where the rank's own thread waits for its peers, it is the one to hear of it.
-  if (!Runs(rank) || ranks_[rank].meets) return {};
-  if (Failure failure = TakeFailureLocked(rank)) return failure;
-  if (where == 0) return {};
-  Failure failure = TakeOf(rank, [&](const IssuedCall& lost) { return lost.group == where; });
-  if (failure) LoseBy(rank, failure);
+  if (!Runs(rank)) return {};
+  // Where the rank's own thread is another, that is the one to hear of what it loses.
+  if (IsOwnThread(rank)) {
+    if (Failure failure = TakeFailureLocked(rank)) return failure;
+  }
+  const auto broken = broken_.find(group);
+  return broken == broken_.end() ? Failure() : broken->second;
+}
+
+Failure World::TakeFailureLocked(int64_t rank) {
+  Rank& self = ranks_[rank];
+  const bool of_all = failure_ && (!self.told || final_);
+  if (!of_all && self.to_tell.empty()) return {};
+  const Failure failure = of_all ? failure_ : self.to_tell.front();
+  Lose(rank);
+  Hears(rank, failure);
   return failure;
-}
-
-Failure World::TakeFailureLocked(int64_t rank, const IssuedCall* comes) {
-  const auto& to_tell = ranks_[rank].to_tell;
-  const auto now = std::find_if(to_tell.begin(), to_tell.end(),
-                                [](const ToTell& one) { return one.of.empty(); });
-  if (now != to_tell.end() && !final_) {
-    const Failure failure = now->failure;
-    if (comes != nullptr) TakeAtItsCall(rank, *comes);  // which this call fails for as well
-    Lose(rank);
-    ForgetWhatIsLost(rank);
-    if (failure.number == failure_.number) Know(rank);
-    return failure;
-  }
-  if (failure_ && (!ranks_[rank].told || final_)) {
-    const Failure failure = failure_;
-    Lose(rank);
-    Know(rank);
-    return failure;
-  }
-  return comes != nullptr ? TakeAtItsCall(rank, *comes) : Failure();
-}
-
-int World::Began(const std::vector<int64_t>& whose) const {
-  int began = 0;
-  for (int64_t rank : whose) began = std::max(began, ranks_[rank].began);
-  return began;
-}
-
-void World::SetFailure(Failure failure, const std::vector<int64_t>& whose) {
-  failure_ = std::move(failure);
-  failure_.GiveNumber();
-  const int began = Began(whose);
-  for (Rank& r : ranks_) r.told = r.began > began;
-  monitor_.changed.notify_all();
 }
 
 void World::Know(int64_t rank) {
@@ -345,12 +322,7 @@ void World::Know(int64_t rank) {
       std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.told || r.finished; });
   if (!all || final_) return;
   failure_ = {};
-  for (Rank& r : ranks_) {
-    r.told = false;
-    r.to_tell.erase(std::remove_if(r.to_tell.begin(), r.to_tell.end(),
-                                   [](const ToTell& one) { return !one.of.empty(); }),
-                    r.to_tell.end());
-  }
+  for (Rank& r : ranks_) r.told = false;
   Evaluate(rank);  // ranks that knew earlier may be waiting again
 }
 
@@ -368,11 +340,7 @@ void World::Evaluate(int64_t caller) {
   if (failure_) return;
   const Verdict verdict = Judge(States());
   if (!verdict.failure) return Release(verdict.ranks, caller);
-  const Concern concern = Concerned(States(), verdict.whose);
-  if (concern.of_launch) return SetFailure(verdict.failure, verdict.whose);
-  Failure failure = verdict.failure;
-  failure.GiveNumber();
-  TellConcerned(concern, failure, Began(verdict.whose));
+  Break({verdict.whose.begin(), verdict.whose.end()}, {}, verdict.failure);
   Evaluate(caller);  // those that it does not concern
 }
 

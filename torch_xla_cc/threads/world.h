@@ -9,7 +9,6 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -88,14 +87,17 @@ class World : public std::enable_shared_from_this<World> {
   // Call without the interpreter lock.
   Failure Meet(int64_t rank, Site site, const std::string& program_hash, const HandOver& graph);
 
-  // Ranks that are `coming` to run their graphs, or wait there with a collective that `rank` has
-  // pending as well, are to raise this; `rank`, which found it in that meeting, does by itself.
-  void Disagree(int64_t rank, const std::set<int64_t>& coming, const Failure& failure,
-                uint64_t where);
-  // This rank has been told of that failure there.
-  void Told(int64_t rank, uint64_t where, const Failure& failure);
-  // This rank need not be told of what was found there: its call was not in it.
-  void Untell(int64_t rank, uint64_t where);
+  // This group of torch.distributed has broken, by what `rank` has found there, and raises.
+  void Disagree(int64_t rank, const Failure& failure, uint64_t group);
+  // This rank raises that: it was told where a group of its meets.
+  void Told(int64_t rank, const Failure& failure);
+  // By what this group has broken, if it has.
+  Failure WhyBroken(uint64_t group);
+  using Members = std::pair<std::string, std::vector<int64_t>>;  // name and ranks of a group
+  // Of the group that has this number; none if it is of no group of this world.
+  Members MembersOf(uint64_t group);
+  // The number that the group of these has now, as this rank knows it; if there is none, `else_`.
+  uint64_t NumberOf(int64_t rank, const Members& members, uint64_t else_);
   // This rank has returned from its function.
   void Finish(int64_t rank, Site site);
   // This rank has raised: the others shall stop.
@@ -104,9 +106,9 @@ class World : public std::enable_shared_from_this<World> {
   void Abort(const std::string& message);
   // Whether no rank goes on after a failure.
   bool IsFinal(int64_t rank);
-  // The failure that this rank has not been told yet, if there is one: if it asks from that
-  // meeting, also one that it hears of when it comes to a call of that.
-  Failure TakeFailure(int64_t rank, uint64_t where = 0);
+  // The failure that this rank has not been told yet, if there is one; or by which this group has
+  // broken.
+  Failure TakeFailure(int64_t rank, uint64_t group = 0);
 
   // Where the ranks of a group meet beside the graph: one for all of them. It is kept until all
   // have joined, for those who come when others have left, and then by those who have it. A rank
@@ -115,17 +117,9 @@ class World : public std::enable_shared_from_this<World> {
   std::shared_ptr<Meeting> Join(const RankGroup& group);
 
  private:
-  // What a rank is to hear of.
-  struct ToTell {
-    uint64_t where = 0;  // the meeting that it was found in, if it was in one
-    Failure failure;
-    // Empty: it has lost what it has pending. Else it has nothing to do with it before it comes to
-    // the group of one of these, which its peers have lost.
-    std::vector<IssuedCall> of;
-  };
   struct Rank : RankState {
-    bool told = false;            // of failure_
-    std::vector<ToTell> to_tell;  // beside that, of this rank alone
+    bool told = false;             // of failure_
+    std::vector<Failure> to_tell;  // beside that: by which it has lost what it has pending
     bool entered = false;
     bool meets = false;  // its own thread waits for its peers, or has not woken yet
     bool idle = true;
@@ -138,10 +132,10 @@ class World : public std::enable_shared_from_this<World> {
     std::thread::id has_turn;           // who, while turns > 0
     int turns = 0;
   };
-  using Members = std::pair<std::string, std::vector<int64_t>>;  // name and ranks of a group
   struct Joint {
     std::shared_ptr<Meeting> kept;  // until all have joined
     std::weak_ptr<Meeting> meeting;
+    uint64_t id = 0;  // of it
     size_t joined = 0;
   };
 
@@ -152,30 +146,19 @@ class World : public std::enable_shared_from_this<World> {
   // All of these with the monitor held.
   bool Runs(int64_t rank) const;  // whether there is such a rank
   void Lose(int64_t rank);
-  void Tell(int64_t rank, const std::set<int64_t>& coming, const Failure& failure, uint64_t where);
-  void TellOne(int64_t rank, const Failure& failure, uint64_t where);
-  void TellConcerned(const Concern& concern, const Failure& failure, int began);
-  void TellOthers(int64_t rank, Concern concern, const Failure& failure);
-  bool HasToHear(int64_t rank) const;  // now
-  void ForgetWhatIsLost(int64_t rank);
-  // It loses what it has pending by this, of which who has a part in that is told; or it will be.
-  void LoseBy(int64_t rank, const Failure& failure);
-  bool Forget(int64_t rank, uint64_t where);
-  // How often the latest of these has begun torch.distributed.
-  int Began(const std::vector<int64_t>& whose) const;
-  // Which all are to be told, but those that are in a later torch.distributed than these, whose
-  // it is.
-  void SetFailure(Failure failure, const std::vector<int64_t>& whose);
+  // These ranks lose what they have pending, and these groups break, with all that is lost with
+  // that (LossOf). All whom it concerns are told, but who raises it itself.
+  void Break(const std::set<int64_t>& whose, const std::set<uint64_t>& groups, Failure failure,
+             int64_t raises = -1);
+  void LoseBy(int64_t rank, const Failure& failure);  // whose own thread raises it
+  void Hears(int64_t rank, const Failure& failure);
+  bool IsOwnThread(int64_t rank) const;
   void Know(int64_t rank);  // it has been told of failure_
   void BeginAnew(int64_t rank, int time);
   void Evaluate(int64_t caller);
   void Release(const std::vector<int64_t>& ranks, int64_t caller);
   RankStates States() const;
-  // `comes` with this call, if with one.
-  Failure TakeFailureLocked(int64_t rank, const IssuedCall* comes = nullptr);
-  Failure TakeAtItsCall(int64_t rank, const IssuedCall& comes);
-  // Of what it has to hear of at a call, the first of which any call is like that, without those.
-  Failure TakeOf(int64_t rank, const std::function<bool(const IssuedCall&)>& like_that);
+  Failure TakeFailureLocked(int64_t rank);
 
   Monitor monitor_;
   std::condition_variable turn_ended_;  // with the monitor's mutex
@@ -188,6 +171,8 @@ class World : public std::enable_shared_from_this<World> {
   std::string stopped_;                                // why no rank goes on, if none does
   std::map<std::pair<Members, int>, Joint> meetings_;  // by which time
   std::map<std::pair<Members, int64_t>, int> joined_;  // by rank: how often
+  std::map<uint64_t, Members> groups_;                 // by the number of their meeting
+  std::map<uint64_t, Failure> broken_;                 // and those that have broken
 };
 
 }  // namespace xla_cc

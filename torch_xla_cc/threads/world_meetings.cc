@@ -6,132 +6,79 @@
 
 namespace xla_cc {
 
-// Each of them for itself: one that has been told may be in its next world, and find the next
-// failure there, before another has woken.
-void World::Disagree(int64_t rank, const std::set<int64_t>& coming, const Failure& failure,
-                     uint64_t where) {
+void World::Disagree(int64_t rank, const Failure& failure, uint64_t group) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   if (!Runs(rank) || final_) return;
-  Tell(rank, coming, failure, where);
-  // Where another thread of the rank has found it, its own one hears of it where it waits.
-  if (ranks_[rank].meets) return TellOne(rank, failure, where);
-  LoseBy(rank, failure);
-}
-
-void World::Tell(int64_t rank, const std::set<int64_t>& coming, const Failure& failure,
-                 uint64_t where) {
-  for (size_t r = 0; r < ranks_.size(); ++r) {
-    const auto other = static_cast<int64_t>(r);
-    if (other == rank) continue;
-    const auto& pending = ranks_[r].pending;
-    const bool is_there = std::any_of(pending.begin(), pending.end(), [&](const IssuedCall& one) {
-      return where != 0 && one.group == where;
-    });
-    const bool in_vain = ranks_[r].waiting && (is_there || HaveOneInCommon(States(), rank, other));
-    if (!in_vain && coming.count(other) == 0) continue;
-    TellOne(other, failure, where);
+  if (IsOwnThread(rank)) {
+    Break({rank}, {group}, failure, rank);
+  } else {
+    Break({}, {group}, failure);
   }
-  monitor_.changed.notify_all();
 }
 
-void World::TellOne(int64_t rank, const Failure& failure, uint64_t where) {
-  // What it has pending stays, or it would not come to hear of this.
-  ranks_[rank].to_tell.push_back({where, failure, {}});
-  ranks_[rank].waiting = false;
-}
-
-void World::TellConcerned(const Concern& concern, const Failure& failure, int began) {
-  for (int64_t rank : concern.now) {
-    if (ranks_[rank].began <= began) TellOne(rank, failure, 0);
-  }
-  for (const auto& [rank, lost] : concern.later) {
-    if (lost.empty() || ranks_[rank].began > began) continue;
-    ranks_[rank].to_tell.push_back({0, failure, lost});
-  }
-  monitor_.changed.notify_all();
-}
-
-bool World::HasToHear(int64_t rank) const {
-  const auto& to_tell = ranks_[rank].to_tell;
-  return std::any_of(to_tell.begin(), to_tell.end(),
-                     [](const ToTell& one) { return one.of.empty(); });
-}
-
-// With what it has lost a rank has heard of all that this was lost by.
-void World::ForgetWhatIsLost(int64_t rank) {
-  auto& to_tell = ranks_[rank].to_tell;
-  to_tell.erase(std::remove_if(to_tell.begin(), to_tell.end(),
-                               [](const ToTell& one) { return one.of.empty(); }),
-                to_tell.end());
-}
-
-void World::LoseBy(int64_t rank, const Failure& failure) {
-  Concern concern = Concerned(States(), {rank});
-  // Of a launch the ranks that have not come may try again with this one.
-  const auto of_launch = [](const IssuedCall& lost) { return lost.group == 0; };
-  for (auto& [other, lost] : concern.later) {
-    lost.erase(std::remove_if(lost.begin(), lost.end(), of_launch), lost.end());
-  }
-  TellOthers(rank, concern, failure);
-  Lose(rank);
-  ForgetWhatIsLost(rank);
-}
-
-void World::TellOthers(int64_t rank, Concern concern, const Failure& failure) {
-  concern.now.erase(rank);
-  TellConcerned(concern, failure, ranks_[rank].began);
-}
-
-Failure World::TakeOf(int64_t rank, const std::function<bool(const IssuedCall&)>& like_that) {
-  auto& to_tell = ranks_[rank].to_tell;
-  for (auto one = to_tell.begin(); one != to_tell.end(); ++one) {
-    const auto rest = std::remove_if(one->of.begin(), one->of.end(), like_that);
-    if (rest == one->of.end()) continue;
-    one->of.erase(rest, one->of.end());
-    const Failure failure = one->failure;
-    if (one->of.empty()) to_tell.erase(one);
-    return failure;
-  }
-  return {};
-}
-
-// It comes to a group in which its peers have lost the call; if they have come there once more,
-// they wait in vain for this.
-Failure World::TakeAtItsCall(int64_t rank, const IssuedCall& comes) {
-  Failure failure = TakeOf(
-      rank, [&](const IssuedCall& lost) { return OfOneGroup(lost, comes, rank, ranks_.size()); });
-  if (!failure) return {};
-  TellOthers(rank, Concerned(States(), {rank}), failure);
-  ranks_[rank].pending = {comes};
-  TellOthers(rank, {false, Concerned(States(), {rank}).now, {}}, failure);
-  Lose(rank);
-  return failure;
-}
-
-bool World::Forget(int64_t rank, uint64_t where) {
-  // Where another thread of the rank has heard of it, its own one still has to: it does not wait
-  // for its peers any more.
-  if (!Runs(rank) || ranks_[rank].meets) return false;
-  auto& to_tell = ranks_[rank].to_tell;
-  const auto from_there = [&](const ToTell& one) { return one.of.empty() && one.where == where; };
-  to_tell.erase(std::remove_if(to_tell.begin(), to_tell.end(), from_there), to_tell.end());
-  return true;
-}
-
-void World::Untell(int64_t rank, uint64_t where) {
+void World::Told(int64_t rank, const Failure& failure) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
-  Forget(rank, where);
+  // Of what its own thread loses that hears by itself.
+  if (Runs(rank) && IsOwnThread(rank)) LoseBy(rank, failure);
 }
 
-void World::Told(int64_t rank, uint64_t where, const Failure& failure) {
-  const std::lock_guard<std::mutex> lock(monitor_.mutex);
-  if (!Forget(rank, where)) return;
-  while (TakeOf(rank, [&](const IssuedCall& lost) { return lost.group == where; })) {
+void World::LoseBy(int64_t rank, const Failure& failure) { Break({rank}, {}, failure, rank); }
+
+void World::Break(const std::set<int64_t>& whose, const std::set<uint64_t>& groups, Failure failure,
+                  int64_t raises) {
+  failure.GiveNumber();
+  Loss loss = LossOf(States(), whose, groups);
+  if (loss.of_launch && !final_) {
+    // What is of no group all ranks are told of, so that all lose what they have: but those that
+    // are in a later torch.distributed than these.
+    int began = 0;
+    for (int64_t rank : loss.ranks) began = std::max(began, ranks_[rank].began);
+    std::set<int64_t> all = loss.ranks;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      Rank& other = ranks_[rank];
+      const bool untold = failure_ && !other.told;  // of what this one stands for as well
+      other.told = other.began > began && !untold;
+      if (!other.told) all.insert(static_cast<int64_t>(rank));
+    }
+    failure_ = failure;
+    loss = LossOf(States(), all, loss.groups);
   }
-  LoseBy(rank, failure);
-  // A rank that was told of what all are has broken its group with that: who hears of it here has
-  // been told as well. What else broke a group is another failure.
-  if (failure.number == failure_.number) Know(rank);
+  for (int64_t rank : loss.ranks) {
+    // What it has pending stays, or it would not come to hear of this.
+    if (rank != raises) ranks_[rank].to_tell.push_back(failure);
+    ranks_[rank].waiting = false;
+  }
+  for (uint64_t group : loss.groups) broken_.emplace(group, failure);
+  monitor_.changed.notify_all();
+  if (raises < 0) return;
+  Lose(raises);
+  Hears(raises, failure);
+}
+
+void World::Hears(int64_t rank, const Failure& failure) {
+  ranks_[rank].to_tell.clear();  // it hears once of what it has lost
+  // Also of what all are told: of that it may hear where a group has broken by it.
+  if (failure_ && failure.number == failure_.number) Know(rank);
+}
+
+Failure World::WhyBroken(uint64_t group) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  const auto broken = broken_.find(group);
+  return broken == broken_.end() ? Failure() : broken->second;
+}
+
+World::Members World::MembersOf(uint64_t group) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  const auto members = groups_.find(group);
+  return members == groups_.end() ? Members() : members->second;
+}
+
+uint64_t World::NumberOf(int64_t rank, const Members& members, uint64_t else_) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  const auto joined = joined_.find({members, rank});
+  if (joined == joined_.end()) return else_;
+  const auto last = meetings_.find({members, joined->second - 1});
+  return last == meetings_.end() ? else_ : last->second.id;
 }
 
 // What went wrong before, in groups that it has left, is not for calls of its new ones.
@@ -141,9 +88,8 @@ void World::BeginAnew(int64_t rank, int time) {
   self.began = time;
   const bool untold = failure_ && !self.told && !final_;
   if (!untold && self.to_tell.empty()) return;
-  const bool loses = untold || HasToHear(rank);
   self.to_tell.clear();
-  if (loses) Lose(rank);
+  Lose(rank);
   if (untold) Know(rank);
 }
 
@@ -161,6 +107,8 @@ std::shared_ptr<Meeting> World::Join(const RankGroup& group) {
   if (joint.joined == 0) {
     joint.kept = std::make_shared<Meeting>(shared_from_this());
     joint.meeting = joint.kept;
+    joint.id = joint.kept->id();
+    groups_[joint.id] = members;
   }
   std::shared_ptr<Meeting> meeting = joint.kept;
   if (++joint.joined >= group.members.size()) joint.kept.reset();

@@ -38,18 +38,26 @@ _READERS = (
 Around = Callable[[int, bool], contextlib.AbstractContextManager[None]]
 
 
+class _Captured(bytes):
+    """The hash of a graph that torch.compile has captured, and the collectives in it.
+
+    They are not found by the hash: calls in groups of the same ranks make the same graph.
+    """
+
+    program: _C.Program | None = None
+
+
 class _Thread(threading.local):
     """What holds for one thread."""
 
     around: Around | None = None
+    hashed: _Captured | None = None  # the last graph
 
 
 _thread = _Thread()
 # As they were when the hooks were put in place. Kept when they go: a thread may still be in one.
 _originals: dict[str, Callable[..., Any]] = {}
 _ranks_meet = False  # a launch runs; else the hooks are there for `running` alone, if at all
-# What torch.compile has captured, by its hash. Kept for good, as what it has compiled is.
-_programs: dict[bytes, _C.Program] = {}
 
 
 def _around(rank: int, steps: bool) -> contextlib.AbstractContextManager[None]:
@@ -74,7 +82,11 @@ def _program_hash(rank: int) -> bytes:
     # The hash waits for the device with the interpreter lock held, which peers need to come.
     if not _C.ranks_idle(rank):
         _wait(rank)
-    hashed: bytes = XLAC._get_graph_hash([token])
+    return _hash([token])
+
+
+def _hash(tensors: list[torch.Tensor]) -> bytes:
+    hashed: bytes = _originals.get("_get_graph_hash", XLAC._get_graph_hash)(tensors)
     return hashed
 
 
@@ -210,14 +222,30 @@ def _clear_pending_irs(device: str) -> None:
         _originals["_clear_pending_irs"](device)
 
 
+def _get_graph_hash(tensors: list[torch.Tensor]) -> bytes:
+    """`_XLAC._get_graph_hash`: of a graph that torch.compile captures, which it runs by this."""
+    _thread.hashed = _Captured(_hash(tensors))
+    return _thread.hashed
+
+
 def _warm_up_cache(tensors: list[torch.Tensor], devices: list[str]) -> None:
-    """`_XLAC._xla_warm_up_cache`: torch.compile has captured a graph, which ends in `tensors`."""
+    """`_XLAC._xla_warm_up_cache`: torch.compile has captured a graph, which ends in `tensors`.
+
+    It is the one that was hashed last.
+    """
     _originals["_xla_warm_up_cache"](tensors, devices)
+    captured, _thread.hashed = _thread.hashed, None
     rank = _rank_of("")
     if not _C.ranks_pending(rank):
         return
     nodes = re.findall(r"^ *%\d+ = .*? xla_cc::\w+\(", XLAC._get_xla_tensors_text(tensors), re.M)
-    _programs[XLAC._get_graph_hash(tensors)] = _C.traced_program(rank, len(nodes))
+    if captured is None or captured != _hash(tensors):
+        raise RuntimeError(
+            "torch.compile: a graph with collectives was compiled that torch_xla's bridge has not "
+            "hashed just before, so it cannot be told what it is run by. Compile it with "
+            'backend="openxla"'
+        )
+    captured.program = _C.traced_program(rank, len(nodes))
 
 
 def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tensor]:
@@ -232,7 +260,7 @@ def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tens
                 "arguments. Give it a tensor of the rank's device as an argument"
             )
     run_pending(rank)
-    program = _programs.get(program_hash)
+    program = getattr(program_hash, "program", None)
     if not program:
         found: list[torch.Tensor] = _originals["_run_cached_graph"](program_hash, inputs)
         return found
@@ -277,6 +305,7 @@ def _make(changes: Changes) -> None:
     replacements["_xla_step_marker"] = _step_marker
     replacements["_xla_wait_device_ops"] = _wait_device_ops
     replacements["_clear_pending_irs"] = _clear_pending_irs
+    replacements["_get_graph_hash"] = _get_graph_hash
     replacements["_xla_warm_up_cache"] = _warm_up_cache
     replacements["_run_cached_graph"] = _run_cached_graph
     for name in replacements:

@@ -124,7 +124,6 @@ Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
 WorkPtr GraphTransport::Done(const CallPtr& call, Tensors outputs) const {
   if (holds_) held_ = std::max(held_, call->timeout);
   if (!holds_ && !CallMode::OfThread().in_graph) RunPending(group(), call->timeout);
-  if (meeting_) meeting_->Ended(group(), call);
   call->End(GroupCall::State::kDone);
   return Issued(std::move(outputs));
 }
