@@ -3,7 +3,7 @@
     PYTHONPATH=python:tests/harness python tests/distributed/hunt_worlds.py \
         [--seconds=S] [--count=N] [--first=SEED] [LANE...]
 
-A lane is `threads-3`, `processes-2`, `launches-4` or `killed-3`. Each ends after N programs or S
+A lane is `threads-3`, `processes-2`, `launches-4`, `killed-3` or `pending-4`. Each ends after N programs or S
 seconds; all run at once, each with seeds of its own. What fails is printed with its program, and a
 line now and then, and at the end, says how many ran, failed, and were too slow to tell.
 """
@@ -19,13 +19,15 @@ import sys
 import time
 from typing import Any
 
+import pending
 import processes
 import pytest
 import test_random_worlds
 import worlds
 
-LANES = ["threads-2", "threads-3", "threads-4", "processes-2", "processes-3"]
+LANES = ["threads-2", "threads-3", "threads-4", "processes-2", "processes-3", "pending-4"]
 SEEDS_OF_A_LANE = 10_000_000
+A_BATCH_S = 300.0
 A_REPORT_S = 300.0
 
 
@@ -56,6 +58,10 @@ class Lane:
             test_random_worlds.run_killed(seeds[0], self._world)
         elif self._where == "launches":
             test_random_worlds.launch(ranks, seeds[0], self._world)
+        elif self._where == "pending":
+            by_rank = ranks.run(pending.at_random, seeds, self._world, timeout_s=A_BATCH_S)
+            wrong = [line for lines in by_rank for line in lines]
+            assert not wrong, "\n".join(wrong)
         else:
             self._slow += test_random_worlds.run_seeds(ranks, seeds, self._world, self._where)
 
