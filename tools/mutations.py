@@ -176,8 +176,8 @@ MUTATIONS = [
     ),
     Mutation(
         "who waits for a graph is not told",
-        "if (world_) world_->Disagree(group.own(), coming, broken_, id_);",
-        "(void)coming;",
+        "if (world_) world_->Disagree(group.own(), broken_, id_);",
+        "",
         ("//tests/threads:meeting_test",),
     ),
     Mutation(
@@ -206,9 +206,21 @@ MUTATIONS = [
     ),
     Mutation(
         "ranks of other groups are told",
-        "if (concern.of_launch) return SetFailure(verdict.failure, verdict.whose);",
-        "return SetFailure(verdict.failure, verdict.whose);",
+        "if (loss.of_launch && !final_) {",
+        "if (!final_) {",
         ("//tests/threads:told_test",),
+    ),
+    Mutation(
+        "a group goes on without what a rank has lost",
+        "for (uint64_t group : loss.groups) broken_.emplace(group, failure);",
+        "",
+        ("//tests/threads:told_test",),
+    ),
+    Mutation(
+        "a compiled call of no group",
+        "call.group = world->NumberOf(rank, program->groups[i], call.group);",
+        "call.group = 0;",
+        ("tests/distributed/test_pending.py -k compiled",),
     ),
     Mutation(
         "a receive does not look for its sender",

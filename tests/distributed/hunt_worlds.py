@@ -3,9 +3,10 @@
     PYTHONPATH=python:tests/harness python tests/distributed/hunt_worlds.py \
         [--seconds=S] [--count=N] [--first=SEED] [LANE...]
 
-A lane is `threads-3`, `processes-2`, `launches-4`, `killed-3` or `pending-4`. Each ends after N programs or S
-seconds; all run at once, each with seeds of its own. What fails is printed with its program, and a
-line now and then, and at the end, says how many ran, failed, and were too slow to tell.
+A lane is `threads-3`, `processes-2`, `launches-4`, `killed-3` or `pending-4`. Each ends after N
+programs or S seconds; all run at once, each with seeds of its own. What fails is printed with its
+program, and a line now and then, and at the end, says how many ran, failed, and were too slow to
+tell.
 """
 
 from __future__ import annotations
