@@ -110,11 +110,16 @@ class Play:
         return self.ranks[rank].found
 
     def _messages_may_hear(self) -> None:
-        """Not all ranks have a part in one: another may be far ahead when the group breaks."""
+        """Not all ranks have a part in one: another may be far ahead when the group breaks.
+
+        On threads it breaks as well with calls that are lost with those of another group.
+        """
+        lost = self.threads and self.unsure
         for rank in self.ranks:
             for action, calls in zip(rank.actions, rank.found, strict=False):
                 for i, one in enumerate(calls):
-                    if action.calls[i].is_message() and action.groups[i] in self.broken:
+                    broken = lost or action.groups[i] in self.broken
+                    if action.calls[i].is_message() and broken:
                         met = one.met or self._as_planned(
                             action.groups[i], action.event, action.calls[i]
                         )
@@ -134,7 +139,11 @@ class Play:
 
     def _run(self) -> None:
         while not all(rank.done() for rank in self.ranks):
-            if not any([self._advance(rank) for rank in self.ranks]) and not self._resolve():
+            posted = len(self.sent) + len(self.asked)
+            moved = any([self._advance(rank) for rank in self.ranks])
+            # Who has posted waits, and another may not.
+            moved = moved or len(self.sent) + len(self.asked) > posted
+            if not moved and not self._resolve():
                 return
 
     def _advance(self, rank: _Rank) -> bool:
