@@ -19,7 +19,7 @@ def _nan(values):
 @pytest.mark.parametrize("reads", [False, True], ids=["sync", "read"])
 @pytest.mark.parametrize("other", ["shape", "barrier"])
 def test_a_failure_is_heard_where_the_graph_runs(other, reads):
-    found = worlds.run(3, pending.found_before_it_comes, other, reads, f"{other} {reads}")
+    found = worlds.run(3, pending.found_before_it_comes, other, reads)
     (heard, value, again), finder, _ = found
     assert heard == MISMATCH and finder == MISMATCH
     assert _nan(value) and _nan(again)  # it is spoiled
@@ -48,6 +48,12 @@ def test_what_a_helper_waits_for_fails(how, error):
     (heard, value), other, _ = worlds.run(3, pending.helper_fails, how)
     assert heard == [error]
     assert value == other == [3.0, 3.0]
+
+
+@pytest.mark.parametrize("of_group", [False, True], ids=["xm", "group"])
+def test_a_rank_that_loses_a_call_alone(of_group):
+    found = worlds.run(2, pending.loses_alone, of_group)
+    assert found == [[MISMATCH, [200.0, 200.0]]] * 2
 
 
 def test_compiled_calls_of_groups_of_the_same_ranks():

@@ -223,7 +223,8 @@ class Play:
         if len(slot) < len(members):
             return None
         met = [(r, slot[r][1], slot[r][2]) for r in members]
-        if rank.unit == 0 and call.splits and not _fit([c for _, _, c in met]):
+        splits = any(theirs.splits for _, _, theirs in met)
+        if rank.unit == 0 and splits and not _fit([theirs for _, _, theirs in met]):
             self._break(group, MISMATCH, frozenset())
             return True
         self.passed[group, number] = met

@@ -110,7 +110,8 @@ TEST(Told, WhoLosesACallWithOneWhoLosesOne) {
       });
       EXPECT_FALSE(world->Issue(2, {of_two, Line(4), group}));  // it has lost nothing yet
       EXPECT_TRUE(world->Issue(2, {of_three, Line(5), 7}));
-      EXPECT_EQ(bool(world->Issue(3, {of_two, Line(4), group})), group == 9 || !anew) << group << anew;
+      EXPECT_EQ(bool(world->Issue(3, {of_two, Line(4), group})), group == 9 || !anew)
+          << group << anew;
       EXPECT_EQ(bool(world->Issue(3, {of_two, Line(4), group})), group == 9) << group << anew;
       EXPECT_EQ(bool(world->Issue(0, {AllReduceOf({}), Line(6), 10})), group == 0);
       world->End();
@@ -280,11 +281,6 @@ TEST(Told, WhoHearsOfASecondFailureHasNotHeardOfTheFirst) {
                                                        world->Join({"h", {0, 2}, 3, 1})};
   const CallPtr barrier = CallOf("barrier()", 1, 1);
   meetings[2]->Announce({"h", {0, 2}, 3, 1}, barrier);
-  std::thread waits([&] {
-    const std::string why =
-        Thrown<CollectiveMismatch>([&] { meetings[2]->Meet({"h", {0, 2}, 3, 1}, barrier); });
-    EXPECT_TRUE(Has(why, "broadcast()")) << why;
-  });
   OnThreads(2, [&](int rank) {
     HandOver graph;
     graph.run = [] { return std::string("ran"); };
@@ -297,7 +293,9 @@ TEST(Told, WhoHearsOfASecondFailureHasNotHeardOfTheFirst) {
               meetings[0]->Meet({"h", {0, 2}, 3, 0}, call);
             }),
             "nothing was thrown");
-  waits.join();
+  const std::string second = Thrown<CollectiveMismatch>(
+      [&] { meetings[2]->Announce({"h", {0, 2}, 3, 1}, CallOf("barrier()", 2, 1)); });
+  EXPECT_TRUE(Has(second, "broadcast()")) << second;
   const std::string first = world->Issue(2, {AllReduceOf({}), Line(3)}).Text();
   EXPECT_TRUE(Has(first, "f32[3]")) << first;
   for (int rank = 0; rank < 3; ++rank) {
@@ -316,9 +314,9 @@ TEST(Told, WhoseCallFailsByItselfHearsOfAnotherInTheirGroup) {
   fails->meets = false;
   meeting->Announce(GroupOf(1), fails);
   fails->End(GroupCall::State::kFailed);
-  EXPECT_NE(Thrown<CollectiveMismatch>(
-                [&] { meeting->Announce(GroupOf(0), CallOf("barrier()", 1, 0)); }),
-            "nothing was thrown");
+  EXPECT_NE(
+      Thrown<CollectiveMismatch>([&] { meeting->Announce(GroupOf(0), CallOf("barrier()", 1, 0)); }),
+      "nothing was thrown");
   EXPECT_FALSE(world->Issue(1, {AllReduceOf({}), Line(3)}));
   for (int time = 0; time < 2; ++time) {
     EXPECT_NE(Thrown<CollectiveMismatch>(

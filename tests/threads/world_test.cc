@@ -91,6 +91,7 @@ TEST(World, ARankHearsWhatAnotherThreadOfItHasHeard) {
     const auto meeting = world->Join({"g", {0, 1}, 2, 0});
     EXPECT_FALSE(world->Issue(0, {AllReduceOf({}), Line(1), meeting->id()}));
     std::thread waits([&] {
+      world->Enter(1);
       FakeGraph run;
       EXPECT_FALSE(world->Issue(1, {AllReduceOf({}), Line(2), meeting->id()}));
       EXPECT_EQ(world->Meet(1, Line(3), "program", run.hand_over).phrases.size(), 1u);

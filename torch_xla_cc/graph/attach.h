@@ -25,23 +25,29 @@ at::Tensor Copied(const at::Tensor& x);
 std::vector<at::Tensor> AttachTensors(const Collective& collective,
                                       const std::vector<at::Tensor>& tensors);
 
-// What this thread attaches is of this group of torch.distributed, as it was made this time; 0: of
-// none. Groups of the same ranks are not one.
+// Of which group of torch.distributed a collective is, as it was made this time, and of which call
+// of that; 0: of none. Groups of the same ranks are not one.
+struct OfGroup {
+  uint64_t group = 0;
+  uint64_t call = 0;
+};
+
+// What this thread attaches meanwhile.
 class AttachingFor {
  public:
-  explicit AttachingFor(uint64_t group);
+  explicit AttachingFor(OfGroup of);
   ~AttachingFor();
   AttachingFor(const AttachingFor&) = delete;
   AttachingFor& operator=(const AttachingFor&) = delete;
 
  private:
-  const uint64_t before_;
+  const OfGroup before_;
 };
 
 // Called before a collective is attached, where ranks are threads; what it gives is kept until it
 // is. Throws if it may not be.
 using IssueHook = std::shared_ptr<void> (*)(int64_t rank, const PlanPtr& plan, const Site& site,
-                                            uint64_t group);
+                                            OfGroup of);
 void SetIssueHook(IssueHook hook);
 
 }  // namespace xla_cc

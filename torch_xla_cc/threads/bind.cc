@@ -115,6 +115,7 @@ void Meet(int64_t rank, const py::function& hash, const py::object& run, const p
     for (size_t i = 0; i < program->calls.size(); ++i) {
       IssuedCall call = program->calls[i];
       call.group = world->NumberOf(rank, program->groups[i], call.group);
+      call.order = 0;
       IssueOrThrow(rank, std::move(call));
     }
   }
@@ -122,7 +123,7 @@ void Meet(int64_t rank, const py::function& hash, const py::object& run, const p
   try {
     if (world->HasPending(rank)) program_hash = hash().cast<std::string>();
   } catch (...) {
-    if (program != nullptr) world->Drop(rank);  // what was issued is in no graph
+    if (program != nullptr) world->Lost(rank);  // what was issued is in no graph
     throw;
   }
   // Other threads may call these two; what they raise is raised by this one.
@@ -219,8 +220,8 @@ void Open(py::function before_read) {
 
 void BindThreads(py::module_& m) {
   using namespace py::literals;
-  SetIssueHook([](int64_t rank, const PlanPtr& plan, const Site& site, uint64_t group) {
-    return IssueOrThrow(rank, {plan->shared, site, group});
+  SetIssueHook([](int64_t rank, const PlanPtr& plan, const Site& site, OfGroup of) {
+    return IssueOrThrow(rank, {plan->shared, site, of.group, of.call});
   });
   py::class_<World, std::shared_ptr<World>>(m, "World")
       .def(py::init(&BeginWorld), "size"_a, "timeout_s"_a)
@@ -237,6 +238,10 @@ void BindThreads(py::module_& m) {
   m.def("ranks_final", Ask(&World::IsFinal, false));
   m.def("ranks_losses", Ask(&World::Losses, int64_t{0}));
   m.def("ranks_drop", &Drop);
+  m.def("ranks_lost", [](int64_t rank) {
+    if (World::Outlived()) return;
+    if (const std::shared_ptr<World> world = World::OfThread()) world->Lost(rank);
+  });
   m.def("ranks_outlived", &World::Outlived);
   m.def("ranks_may_issue", Ask(&World::MayIssue, true));
   m.def("require_own_thread", [](int64_t rank) {

@@ -15,11 +15,7 @@ using Waiting = std::map<int64_t, ByGroup>;  // by rank
 
 std::string RankName(int64_t rank) { return "rank " + std::to_string(rank); }
 
-std::vector<int64_t> GroupOf(const IssuedCall& issued, int64_t rank, size_t world_size) {
-  return GroupsOf(issued.lowered->collective).Of(rank, static_cast<int64_t>(world_size));
-}
-
-std::vector<int64_t> RanksOf(const RankStates& ranks) {
+std::vector<int64_t> AllOf(const RankStates& ranks) {
   std::vector<int64_t> all(ranks.size());
   std::iota(all.begin(), all.end(), 0);
   return all;
@@ -33,12 +29,13 @@ bool NothingDiffers(const RankStates& ranks) {
     if (!ranks[rank]->waiting || own.size() != first.size()) return false;
     for (size_t i = 0; i < own.size(); ++i) {
       if (own[i].lowered != first[i].lowered) return false;
-      if (own[i].group == first[i].group) continue;
+      if (own[i].group == first[i].group && own[i].order == first[i].order) continue;
       // Groups beside each other along an axis of a mesh are several.
-      const auto group = GroupOf(own[i], static_cast<int64_t>(rank), ranks.size());
+      const auto group = RanksOf(own[i], static_cast<int64_t>(rank), ranks.size());
       if (group.empty()) return false;
       const auto& theirs = ranks[static_cast<size_t>(group.front())]->pending;
       if (theirs.size() <= i || own[i].group != theirs[i].group) return false;
+      if (own[i].order != theirs[i].order) return false;
     }
   }
   return true;
@@ -50,7 +47,7 @@ Waiting WaitingByGroup(const RankStates& ranks) {
     if (!ranks[i]->waiting) continue;
     const auto rank = static_cast<int64_t>(i);
     for (const IssuedCall& issued : ranks[i]->pending) {
-      waiting[rank][GroupOf(issued, rank, ranks.size())].push_back(&issued);
+      waiting[rank][RanksOf(issued, rank, ranks.size())].push_back(&issued);
     }
   }
   return waiting;
@@ -100,7 +97,8 @@ Failure Compare(const RankStates& ranks, int64_t a, int64_t b, const std::vector
                 "after its end: every rank must call them in one order",
                 {}}}};
     }
-    if (list_a[i]->lowered == list_b[i]->lowered) continue;
+    const bool in_order = list_a[i]->order == list_b[i]->order;
+    if (list_a[i]->lowered == list_b[i]->lowered && in_order) continue;
     const Lowered& call_a = *list_a[i]->lowered;
     const Lowered& call_b = *list_b[i]->lowered;
     const bool same = call_a.identity == call_b.identity;
@@ -108,7 +106,17 @@ Failure Compare(const RankStates& ranks, int64_t a, int64_t b, const std::vector
       return ToString(call.encounters, rank, static_cast<int64_t>(ranks.size()));
     };
     const auto alike = [&](int64_t rank) { return becomes(call_a, rank) == becomes(call_b, rank); };
-    if (same && alike(a) && alike(b)) continue;
+    if (same && alike(a) && alike(b)) {
+      if (in_order) continue;
+      const auto nth = [](int64_t rank, const IssuedCall& call) {
+        return RankName(rank) + " " + call.lowered->name + ", its call " +
+               std::to_string(call.order) + ", at ";
+      };
+      return {{{"the ranks are not at the same call" + where + ": " + nth(a, *list_a[i]),
+                list_a[i]->site},
+               {", " + nth(b, *list_b[i]), list_b[i]->site},
+               {". One has lost some that were pending, to an error that it raised", {}}}};
+    }
     const auto said = [&](const Lowered& call, int64_t rank) {
       return same ? call.name + ", which becomes " + becomes(call, rank) + "," : call.identity;
     };
@@ -183,7 +191,7 @@ Failure NobodyGoesOn(const RankStates& ranks) {
 bool IsPeer(const RankStates& ranks, int64_t rank, int64_t other) {
   const auto& pending = ranks[rank]->pending;
   return std::any_of(pending.begin(), pending.end(), [&](const IssuedCall& issued) {
-    const auto group = GroupOf(issued, rank, ranks.size());
+    const auto group = RanksOf(issued, rank, ranks.size());
     return std::find(group.begin(), group.end(), other) != group.end();
   });
 }
@@ -198,7 +206,7 @@ Verdict Deadlock(const RankStates& ranks, const Waiting& ready) {
   std::map<int64_t, std::vector<Next>> left;  // the next one last
   for (const auto& [rank, groups] : ready) {
     for (const IssuedCall& issued : ranks[rank]->pending) {
-      left[rank].push_back({&issued, GroupOf(issued, rank, ranks.size())});
+      left[rank].push_back({&issued, RanksOf(issued, rank, ranks.size())});
     }
     std::reverse(left[rank].begin(), left[rank].end());
   }
@@ -235,29 +243,35 @@ Verdict Deadlock(const RankStates& ranks, const Waiting& ready) {
 
 }  // namespace
 
+std::vector<int64_t> RanksOf(const IssuedCall& issued, int64_t rank, size_t world_size) {
+  return GroupsOf(issued.lowered->collective).Of(rank, static_cast<int64_t>(world_size));
+}
+
 Loss LossOf(const RankStates& ranks, std::set<int64_t> whose, std::set<uint64_t> groups) {
   Loss loss{false, std::move(whose), std::move(groups)};
   std::set<std::vector<int64_t>> of_launch;
   const auto note = [&](int64_t rank) {
+    if (ranks[rank]->lost) return;  // with all that is lost with it
     for (const IssuedCall& issued : ranks[rank]->pending) {
       if (issued.group != 0) {
         loss.groups.insert(issued.group);
       } else {
-        of_launch.insert(GroupOf(issued, rank, ranks.size()));
+        of_launch.insert(RanksOf(issued, rank, ranks.size()));
       }
     }
   };
   for (int64_t rank : loss.ranks) note(rank);
   const auto has_part = [&](int64_t rank) {
     const auto& pending = ranks[rank]->pending;
+    if (ranks[rank]->lost) return false;
     return std::any_of(pending.begin(), pending.end(), [&](const IssuedCall& issued) {
       return issued.group != 0 ? loss.groups.count(issued.group) > 0
-                               : of_launch.count(GroupOf(issued, rank, ranks.size())) > 0;
+                               : of_launch.count(RanksOf(issued, rank, ranks.size())) > 0;
     });
   };
   for (bool changed = true; changed;) {
     changed = false;
-    for (int64_t rank : RanksOf(ranks)) {
+    for (int64_t rank : AllOf(ranks)) {
       if (loss.ranks.count(rank) > 0 || !has_part(rank)) continue;
       loss.ranks.insert(rank);
       note(rank);
@@ -269,13 +283,13 @@ Loss LossOf(const RankStates& ranks, std::set<int64_t> whose, std::set<uint64_t>
 }
 
 Verdict Judge(const RankStates& ranks) {
-  if (NothingDiffers(ranks)) return {RanksOf(ranks), {}, {}};
+  if (NothingDiffers(ranks)) return {AllOf(ranks), {}, {}};
   Waiting ready = WaitingByGroup(ranks);
   Verdict verdict = FindMismatch(ranks, ready);
   if (!verdict.failure) {
     KeepThoseWhosePeersCome(ready);
     if (ready.empty()) {
-      verdict = {{}, NobodyGoesOn(ranks), RanksOf(ranks)};
+      verdict = {{}, NobodyGoesOn(ranks), AllOf(ranks)};
     } else {
       verdict = Deadlock(ranks, ready);
     }

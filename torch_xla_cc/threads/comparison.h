@@ -17,7 +17,14 @@ struct IssuedCall {
   std::shared_ptr<const Lowered> lowered;
   Site site;
   uint64_t group = 0;  // of torch.distributed, if it is of one (graph/attach.h)
+  // The how many-th of its group it is, or which call of that. Ranks of which one has lost a call
+  // to an error of its own differ in it: the next one would be taken for that.
+  uint64_t order = 0;
+  bool counted = false;  // by the world, since it is no call of a group
 };
+
+// The ranks that a call of this rank is among, in order.
+std::vector<int64_t> RanksOf(const IssuedCall& issued, int64_t rank, size_t world_size);
 
 // A rank, as far as others depend on it.
 struct RankState {
@@ -25,6 +32,7 @@ struct RankState {
   IssuedCall last;
   bool waiting = false;   // to run what is pending
   bool finished = false;  // comes no more
+  bool lost = false;      // what is pending, and is told when it comes
   Site waits_at;          // or has finished at
 };
 using RankStates = std::vector<const RankState*>;  // by rank

@@ -56,11 +56,7 @@ int Meeting::Missed(const RankGroup& group, int from) const {
 void Meeting::BreakFor(const RankGroup& group, Lock& lock, const CallPtr& call, int gone,
                        const std::function<std::string()>& more) {
   // It may have ended for something that this rank has not been told yet.
-  if (const Failure cause = world_ ? world_->TakeFailure(group.own(), id_) : Failure()) {
-    BreakWith(group, cause);
-    lock.unlock();
-    cause.Throw();
-  }
+  Hear(group, lock);
   Break(
       group, lock,
       [&] {
@@ -71,14 +67,27 @@ void Meeting::BreakFor(const RankGroup& group, Lock& lock, const CallPtr& call, 
       Failure::Kind::kMismatch);
 }
 
+void Meeting::Hear(const RankGroup& group, Lock& lock) {
+  const Failure cause = world_ ? world_->TakeFailure(group.own(), id_) : Failure();
+  if (!cause) return;
+  BreakWith(group, cause);
+  lock.unlock();
+  cause.Throw();
+}
+
+void Meeting::HearIfMust(const RankGroup& group, Lock& lock) {
+  if (world_ && world_->MustHear(group.own())) Hear(group, lock);
+}
+
 bool Meeting::IsBroken() {
   if (!broken_ && world_) broken_ = world_->WhyBroken(id_);
   return !stopped_.empty() || broken_;
 }
 
-bool Meeting::WaitFor(Lock& lock, Timeout timeout, const std::function<bool()>& holds) {
+bool Meeting::WaitFor(const RankGroup& group, Lock& lock, Timeout timeout,
+                      const std::function<bool()>& holds) {
   const auto began = std::chrono::steady_clock::now();
-  while (!holds() && !IsBroken()) {
+  while (!holds() && !IsBroken() && !(world_ && world_->MustHear(group.own()))) {
     const auto waited =
         std::chrono::duration_cast<Timeout>(std::chrono::steady_clock::now() - began);
     if (waited >= timeout) return false;
@@ -159,11 +168,14 @@ std::vector<CallPtr> Meeting::Meet(const RankGroup& group, const CallPtr& call) 
   Lock lock(mutex_);
   const size_t size = group.members.size();
   Numbered& numbered = calls_[call->number];
-  const bool in_time = WaitFor(lock, call->timeout, [&] {
+  const bool in_time = WaitFor(group, lock, call->timeout, [&] {
     return numbered.calls.size() == size || Missed(group, numbered) >= 0;
   });
   // If all have come, what another does next is no part of this.
-  if (numbered.calls.size() < size) ThrowIfBroken(group, lock);
+  if (numbered.calls.size() < size) {
+    ThrowIfBroken(group, lock);
+    HearIfMust(group, lock);
+  }
   if (const int gone = Missed(group, numbered); gone >= 0) {
     BreakFor(group, lock, call, gone, [] { return std::string(); });
   }
@@ -245,7 +257,7 @@ bool Meeting::HasCome(const SlotPtr& slot) {
 
 void Meeting::Await(const RankGroup& group, const SlotPtr& slot, Timeout timeout) {
   Lock lock(mutex_);
-  WaitFor(lock, timeout, [&] { return slot->send || Missed(group, slot->from) >= 0; });
+  WaitFor(group, lock, timeout, [&] { return slot->send || Missed(group, slot->from) >= 0; });
   if (slot->send) {
     if (slot->send->payload == slot->receive->payload) return;
     Break(
@@ -259,6 +271,7 @@ void Meeting::Await(const RankGroup& group, const SlotPtr& slot, Timeout timeout
   }
   asked_.remove(slot);
   ThrowIfBroken(group, lock);
+  HearIfMust(group, lock);
   std::vector<std::pair<int, CallPtr>> others;
   for (const Slot& sent : sent_) others.emplace_back(sent.source, sent.send);
   const auto unreceived = [&] {

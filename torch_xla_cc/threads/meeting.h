@@ -80,8 +80,13 @@ class Meeting {
   void BreakWith(const RankGroup& group, const Failure& failure);
   // Also by what a rank has lost of it in its graph.
   bool IsBroken();
-  // Until something holds, or it has broken in any way.
-  bool WaitFor(Lock& lock, Timeout timeout, const std::function<bool()>& holds);
+  // Throws what this rank has not been told yet, which breaks the group; HearIfMust: if others wait
+  // for that.
+  void Hear(const RankGroup& group, Lock& lock);
+  void HearIfMust(const RankGroup& group, Lock& lock);
+  // Until something holds, it has broken in any way, or this rank must hear something.
+  bool WaitFor(const RankGroup& group, Lock& lock, Timeout timeout,
+               const std::function<bool()>& holds);
   bool IsGone(const RankGroup& group, int rank) const {
     return gone_.count(group.members[rank]) > 0;
   }

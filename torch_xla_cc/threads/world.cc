@@ -146,6 +146,10 @@ Failure World::Issue(int64_t rank, IssuedCall issued) {
     LoseBy(rank, failure);
     return failure;
   }
+  if (issued.order == 0) {
+    issued.order = ++CountOf(issued, rank);
+    issued.counted = true;
+  }
   ranks_[rank].last = issued;
   ranks_[rank].pending.push_back(std::move(issued));
   return {};
@@ -163,10 +167,20 @@ std::vector<IssuedCall> World::Pending(int64_t rank) {
 
 void World::Drop(int64_t rank) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  if (!Runs(rank)) return;
+  for (const IssuedCall& issued : ranks_[rank].pending) {
+    if (issued.counted) --CountOf(issued, rank);
+  }
+  Lose(rank);
+}
+
+void World::Lost(int64_t rank) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
   if (Runs(rank)) Lose(rank);
 }
 
 void World::Lose(int64_t rank) {
+  ranks_[rank].lost = false;
   ranks_[rank].pending.clear();
   ++ranks_[rank].losses;
 }
@@ -192,9 +206,7 @@ Failure World::Meet(int64_t rank, Site site, const std::string& program_hash,
   auto& changed = monitor_.changed;
   if (!Runs(rank)) return Stopped();
   Rank& self = ranks_[rank];
-  const auto failed = [&] {
-    return ended_ || !self.to_tell.empty() || (failure_ && (!self.told || final_));
-  };
+  const auto failed = [&] { return ended_ || self.to_tell || Owed(rank); };
   // Handing over a graph waits for the device, and the device for the collectives of the last one:
   // no peer of those may be left behind.
   changed.wait(lock, [&] { return failed() || !self.batch || self.batch->to_hand_over == 0; });
@@ -253,7 +265,11 @@ void World::Finish(int64_t rank, Site site) {
     if (!Runs(rank)) return;
     ranks_[rank].finished = true;
     ranks_[rank].waits_at = site;
-    Evaluate(rank);
+    if (failure_) {
+      GoOnIfAllKnow(rank);
+    } else {
+      Evaluate(rank);
+    }
   }
   for (const auto& meeting : Meetings()) meeting->Gone(rank);
 }
@@ -292,38 +308,6 @@ std::vector<std::shared_ptr<Meeting>> World::Meetings() {
 bool World::IsFinal(int64_t) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   return final_;
-}
-
-Failure World::TakeFailure(int64_t rank, uint64_t group) {
-  const std::lock_guard<std::mutex> lock(monitor_.mutex);
-  if (!Runs(rank)) return {};
-  // Where the rank's own thread is another, that is the one to hear of what it loses.
-  if (IsOwnThread(rank)) {
-    if (Failure failure = TakeFailureLocked(rank)) return failure;
-  }
-  const auto broken = broken_.find(group);
-  return broken == broken_.end() ? Failure() : broken->second;
-}
-
-Failure World::TakeFailureLocked(int64_t rank) {
-  Rank& self = ranks_[rank];
-  const bool of_all = failure_ && (!self.told || final_);
-  if (!of_all && self.to_tell.empty()) return {};
-  const Failure failure = of_all ? failure_ : self.to_tell.front();
-  Lose(rank);
-  Hears(rank, failure);
-  return failure;
-}
-
-void World::Know(int64_t rank) {
-  ranks_[rank].told = true;
-  // Once every running rank knows, they may try again, from a clean start.
-  const bool all =
-      std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.told || r.finished; });
-  if (!all || final_) return;
-  failure_ = {};
-  for (Rank& r : ranks_) r.told = false;
-  Evaluate(rank);  // ranks that knew earlier may be waiting again
 }
 
 bool World::Runs(int64_t rank) const {

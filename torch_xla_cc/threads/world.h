@@ -3,8 +3,8 @@
 // XLA:CPU compares nothing between ranks: different sizes read out of bounds, a missing rank aborts
 // the process after 15 s. So before a rank runs its graph it comes to Meet(), which lets the ranks
 // go on only when every collective that they are about to run has its like on every rank of its
-// group (comparison.h). Everything else is an error, raised on every rank, that names both call
-// sites.
+// group (comparison.h). Everything else is an error, raised on every rank whom it concerns, that
+// names both call sites.
 #pragma once
 
 #include <chrono>
@@ -68,14 +68,17 @@ class World : public std::enable_shared_from_this<World> {
   // Waits for it, or gives none if another thread has it. The end of the world ends the waiting.
   std::optional<Turn> TakeTurn(int64_t rank, bool wait);
 
-  // Notes a collective of this rank. Fails if a rank has failed.
+  // Notes a collective of this rank. Fails, and loses what is pending, if there is a failure that
+  // it has not been told, or its group has broken.
   Failure Issue(int64_t rank, IssuedCall issued);
   // Whether the rank has issued collectives that have not run.
   bool HasPending(int64_t rank);
   // What the rank has issued that has not run, in order.
   std::vector<IssuedCall> Pending(int64_t rank);
-  // Forgets what the rank has pending.
+  // Forgets what the rank has pending, as if it had not been issued: it was traced, or for another.
   void Drop(int64_t rank);
+  // Forgets it after an error that this rank alone may have: its peers may have theirs pending.
+  void Lost(int64_t rank);
   // How often what the rank had pending was forgotten, after a failure.
   int64_t Losses(int64_t rank);
   // Whether all that the rank has handed over is known to be done.
@@ -109,6 +112,9 @@ class World : public std::enable_shared_from_this<World> {
   // The failure that this rank has not been told yet, if there is one; or by which this group has
   // broken.
   Failure TakeFailure(int64_t rank, uint64_t group = 0);
+  // Whether this is a rank's own thread, which has not been told yet what all ranks are: they wait
+  // until it has been.
+  bool MustHear(int64_t rank);
 
   // Where the ranks of a group meet beside the graph: one for all of them. It is kept until all
   // have joined, for those who come when others have left, and then by those who have it. A rank
@@ -118,14 +124,16 @@ class World : public std::enable_shared_from_this<World> {
 
  private:
   struct Rank : RankState {
-    bool told = false;             // of failure_
-    std::vector<Failure> to_tell;  // beside that: by which it has lost what it has pending
+    bool told = false;  // of failure_
+    Failure to_tell;    // beside that: by which it has lost what it has pending
     bool entered = false;
     bool meets = false;  // its own thread waits for its peers, or has not woken yet
     bool idle = true;
     uint64_t released = 0;
     int64_t losses = 0;
     int began = 0;  // how often it has begun torch.distributed anew
+    // By group of torch.distributed, or 0, and the ranks: how many calls of it were counted.
+    std::map<std::pair<uint64_t, std::vector<int64_t>>, uint64_t> counts;
     std::chrono::milliseconds limit = kNoLimit;
     Graph graph;                        // while waiting
     std::shared_ptr<GraphBatch> batch;  // the last one
@@ -137,6 +145,7 @@ class World : public std::enable_shared_from_this<World> {
     std::weak_ptr<Meeting> meeting;
     uint64_t id = 0;  // of it
     size_t joined = 0;
+    bool IsOver() const { return !kept && meeting.expired(); }
   };
 
   std::vector<std::shared_ptr<Meeting>> Meetings();
@@ -153,6 +162,11 @@ class World : public std::enable_shared_from_this<World> {
   void LoseBy(int64_t rank, const Failure& failure);  // whose own thread raises it
   void Hears(int64_t rank, const Failure& failure);
   bool IsOwnThread(int64_t rank) const;
+  bool Owed(int64_t rank) const;  // failure_
+  uint64_t& CountOf(const IssuedCall& issued, int64_t rank);
+  void CountAnew(int64_t rank);  // calls of no group
+  void GoOnIfAllKnow(int64_t rank);
+  void ForgetEndedGroups();
   void Know(int64_t rank);  // it has been told of failure_
   void BeginAnew(int64_t rank, int time);
   void Evaluate(int64_t caller);
@@ -173,6 +187,7 @@ class World : public std::enable_shared_from_this<World> {
   std::map<std::pair<Members, int64_t>, int> joined_;  // by rank: how often
   std::map<uint64_t, Members> groups_;                 // by the number of their meeting
   std::map<uint64_t, Failure> broken_;                 // and those that have broken
+  size_t most_meetings_ = 64;                          // before those that are over are forgotten
 };
 
 }  // namespace xla_cc

@@ -6,67 +6,6 @@
 
 namespace xla_cc {
 
-void World::Disagree(int64_t rank, const Failure& failure, uint64_t group) {
-  const std::lock_guard<std::mutex> lock(monitor_.mutex);
-  if (!Runs(rank) || final_) return;
-  if (IsOwnThread(rank)) {
-    Break({rank}, {group}, failure, rank);
-  } else {
-    Break({}, {group}, failure);
-  }
-}
-
-void World::Told(int64_t rank, const Failure& failure) {
-  const std::lock_guard<std::mutex> lock(monitor_.mutex);
-  // Of what its own thread loses that hears by itself.
-  if (Runs(rank) && IsOwnThread(rank)) LoseBy(rank, failure);
-}
-
-void World::LoseBy(int64_t rank, const Failure& failure) { Break({rank}, {}, failure, rank); }
-
-void World::Break(const std::set<int64_t>& whose, const std::set<uint64_t>& groups, Failure failure,
-                  int64_t raises) {
-  failure.GiveNumber();
-  Loss loss = LossOf(States(), whose, groups);
-  if (loss.of_launch && !final_) {
-    // What is of no group all ranks are told of, so that all lose what they have: but those that
-    // are in a later torch.distributed than these.
-    int began = 0;
-    for (int64_t rank : loss.ranks) began = std::max(began, ranks_[rank].began);
-    std::set<int64_t> all = loss.ranks;
-    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-      Rank& other = ranks_[rank];
-      const bool untold = failure_ && !other.told;  // of what this one stands for as well
-      other.told = other.began > began && !untold;
-      if (!other.told) all.insert(static_cast<int64_t>(rank));
-    }
-    failure_ = failure;
-    loss = LossOf(States(), all, loss.groups);
-  }
-  for (int64_t rank : loss.ranks) {
-    // What it has pending stays, or it would not come to hear of this.
-    if (rank != raises) ranks_[rank].to_tell.push_back(failure);
-    ranks_[rank].waiting = false;
-  }
-  for (uint64_t group : loss.groups) broken_.emplace(group, failure);
-  monitor_.changed.notify_all();
-  if (raises < 0) return;
-  Lose(raises);
-  Hears(raises, failure);
-}
-
-void World::Hears(int64_t rank, const Failure& failure) {
-  ranks_[rank].to_tell.clear();  // it hears once of what it has lost
-  // Also of what all are told: of that it may hear where a group has broken by it.
-  if (failure_ && failure.number == failure_.number) Know(rank);
-}
-
-Failure World::WhyBroken(uint64_t group) {
-  const std::lock_guard<std::mutex> lock(monitor_.mutex);
-  const auto broken = broken_.find(group);
-  return broken == broken_.end() ? Failure() : broken->second;
-}
-
 World::Members World::MembersOf(uint64_t group) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   const auto members = groups_.find(group);
@@ -87,10 +26,30 @@ void World::BeginAnew(int64_t rank, int time) {
   if (time <= self.began) return;
   self.began = time;
   const bool untold = failure_ && !self.told && !final_;
-  if (!untold && self.to_tell.empty()) return;
-  self.to_tell.clear();
+  if (!untold && !self.to_tell) return;
+  self.to_tell = {};
   Lose(rank);
   if (untold) Know(rank);
+}
+
+// Of a launch that makes groups for hours. Nobody is in a call of these, or comes to one.
+void World::ForgetEndedGroups() {
+  if (meetings_.size() < most_meetings_) return;
+  for (auto at = meetings_.begin(); at != meetings_.end();) {
+    if (!at->second.IsOver()) {
+      ++at;
+      continue;
+    }
+    const uint64_t id = at->second.id;
+    groups_.erase(id);
+    broken_.erase(id);
+    for (Rank& rank : ranks_) {
+      auto& counts = rank.counts;
+      counts.erase(counts.lower_bound({id, {}}), counts.lower_bound({id + 1, {}}));
+    }
+    at = meetings_.erase(at);
+  }
+  most_meetings_ = std::max<size_t>(64, 2 * meetings_.size());
 }
 
 std::shared_ptr<Meeting> World::Join(const RankGroup& group) {
@@ -103,9 +62,10 @@ std::shared_ptr<Meeting> World::Join(const RankGroup& group) {
   const int time = joined_[{members, group.own()}]++;
   const bool of_all = group.IsWorld() && group.members.size() == ranks_.size();
   if (of_all && Runs(group.own())) BeginAnew(group.own(), time);
+  ForgetEndedGroups();
   Joint& joint = meetings_[{members, time}];
   if (joint.joined == 0) {
-    joint.kept = std::make_shared<Meeting>(shared_from_this());
+    joint.kept.reset(new Meeting(shared_from_this()));  // so that its memory goes with it
     joint.meeting = joint.kept;
     joint.id = joint.kept->id();
     groups_[joint.id] = members;

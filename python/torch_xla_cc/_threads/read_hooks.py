@@ -97,6 +97,7 @@ def _wait(rank: int) -> None:
     except Exception:
         # A program has failed. What is pending may need its results, the token among them, and
         # torch_xla crashes on results that never came.
+        _C.ranks_lost(rank)
         drop(rank)
         raise
 
@@ -233,8 +234,8 @@ def _warm_up_cache(tensors: list[torch.Tensor], devices: list[str]) -> None:
 
     It is the one that was hashed last.
     """
-    _originals["_xla_warm_up_cache"](tensors, devices)
     captured, _thread.hashed = _thread.hashed, None
+    _originals["_xla_warm_up_cache"](tensors, devices)
     rank = _rank_of("")
     if not _C.ranks_pending(rank):
         return

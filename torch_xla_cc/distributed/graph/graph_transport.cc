@@ -114,7 +114,7 @@ Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
     call->state = GroupCall::State::kRunning;
   }
   const py::gil_scoped_acquire locked;
-  const AttachingFor scope(meeting_ ? meeting_->id() : 0);
+  const AttachingFor scope(meeting_ ? OfGroup{meeting_->id(), call->number} : OfGroup());
   return AttachTensors(node, operands);
 }
 
