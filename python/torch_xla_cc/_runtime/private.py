@@ -49,6 +49,7 @@ _PLACES = {
     "eval_frame": "torch._dynamo.eval_frame",
     "assume_constant_result": "torch._dynamo:assume_constant_result",
     "MetricsContext": "torch._dynamo.metrics_context:MetricsContext",
+    "CheckFunctionManager": "torch._dynamo.guards:CheckFunctionManager",
     "symbolic_trace": "torch.fx._symbolic_trace",
     "fx_traceback": "torch.fx.traceback",
     "disable_dynamo": "torch._compile:_disable_dynamo",

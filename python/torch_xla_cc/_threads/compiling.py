@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import functools
 import gc
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ from torch.fx.passes.utils import fuser_utils
 from torch_xla_cc import _C
 from torch_xla_cc._runtime.patches import changes
 from torch_xla_cc._runtime.private import (
+    CheckFunctionManager,
     MetricsContext,
     bridge,
     convert_frame,
@@ -165,6 +168,28 @@ class _Collections:
                 handler.remove_end_callback(self.go_on)
 
 
+class _Invalidated:
+    """`CheckFunctionManager.invalidate`, which keeps the guards while a thread may be in them.
+
+    They are those of a compiled function that all ranks call, and go when an object that they know
+    goes, such as a group. Who looks at guards gives up the interpreter lock to take theirs: another
+    rank that ends its group meanwhile would free them.
+    """
+
+    _MOST = 256  # of which a thread is in one for moments
+
+    def __init__(self) -> None:
+        self._kept: collections.deque[Any] = collections.deque(maxlen=self._MOST)
+
+    def around(self, invalidate: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(invalidate)
+        def keep(manager: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (passed through)
+            self._kept.append(getattr(manager, "guard_manager", None))
+            invalidate(manager, *args, **kwargs)
+
+        return keep
+
+
 @contextlib.contextmanager
 def compiles_on_threads(ranks: int) -> Iterator[None]:
     """Around a launch: what torch.compile and the bridge keep for the process, kept by thread."""
@@ -199,6 +224,8 @@ def compiles_on_threads(ranks: int) -> Iterator[None]:
         made.put(bridge, "metrics", _Counters())
         donor_config = made.put(bridge, "alias_with_buffer_donor_config", one_at_a_time)
         extract_helper = made.put(bridge, "extract_compiled_graph_helper", extract)
+        invalidate = CheckFunctionManager.invalidate
+        made.put(CheckFunctionManager, "invalidate", _Invalidated().around(invalidate))
         # Called when the first rank begins, and when the last one ends.
         made.enter(_Collections().paused())
         yield
