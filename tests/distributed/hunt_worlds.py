@@ -20,7 +20,7 @@ import sys
 import time
 from typing import Any
 
-import pending
+import pending_random
 import processes
 import pytest
 import test_random_worlds
@@ -60,7 +60,7 @@ class Lane:
         elif self._where == "launches":
             test_random_worlds.launch(ranks, seeds[0], self._world)
         elif self._where == "pending":
-            by_rank = ranks.run(pending.at_random, seeds, self._world, timeout_s=A_BATCH_S)
+            by_rank = ranks.run(pending_random.at_random, seeds, self._world, timeout_s=A_BATCH_S)
             wrong = [line for lines in by_rank for line in lines]
             assert not wrong, "\n".join(wrong)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import effort
 import pending
+import pending_random
 import pytest
 import worlds
 
@@ -66,6 +67,25 @@ def test_compiled_calls_in_groups_made_anew():
     assert worlds.run(3, pending.compiled_again) == [expected, expected, [[7.0, 7.0]] * 3]
 
 
+@pytest.mark.parametrize("who", [[0], [1, 2]])
+def test_compiled_calls_on_some_ranks(who):
+    assert worlds.run(3, pending.compiled_on_some, who) == [[[19.0, 19.0]] * 3] * 3
+
+
+def test_a_barrier_against_a_compiled_call():
+    found = worlds.run(3, pending.barrier_against_compiled)
+    assert found == [[[7.0, 7.0], MISMATCH]] * 3
+
+
+def test_a_compiled_call_whose_first_one_fails():
+    found = worlds.run(2, pending.compiled_in_one_that_has_broken)
+    assert found == [[MISMATCH] * 3 + [[3.0, 3.0]]] * 2
+
+
+def test_a_failure_before_a_rank_has_begun_anew():
+    assert worlds.run(3, pending.begins_late) == [[MISMATCH, [30.0, 30.0]]] * 3
+
+
 @pytest.mark.parametrize("world", PROGRAMS)
 def test_at_random(world):
     first = effort.SEED * 1_000_000
@@ -73,12 +93,12 @@ def test_at_random(world):
     with worlds.World(world) as ranks:
         for at in range(first, end, A_BATCH):
             seeds = range(at, min(at + A_BATCH, end))
-            for wrong in ranks.run(pending.at_random, seeds, world, timeout_s=300.0):
+            for wrong in ranks.run(pending_random.at_random, seeds, world, timeout_s=300.0):
                 assert not wrong, wrong[0]
 
 
 def test_the_programs_differ():
-    plans = [pending.plan(seed, 4) for seed in range(300)]
+    plans = [pending_random.plan(seed, 4) for seed in range(300)]
     assert {one.how for one in plans} == {"shape", "barrier", "max", "nothing"}
     crossing = [
         one

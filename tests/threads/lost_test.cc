@@ -48,12 +48,13 @@ TEST(Lost, ByAnErrorOfItsOwn) {
   }
 }
 
-// The number of a call of a group stands for it, also where one was never issued.
+// So is what it has skipped, since it never came to be issued.
 TEST(Lost, BeforeItWasIssued) {
   const auto world = World::Begin(2, kLong);
   const Graph graph;
   OnThreads(2, [&](int rank) {
-    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(1), 7, rank == 0 ? 2u : 1u}));
+    if (rank == 0) world->Skip(rank, 7);
+    EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(1), 7}));
     EXPECT_TRUE(world->Meet(rank, Line(2), "program", graph));
   });
   world->End();
@@ -164,6 +165,53 @@ TEST(Lost, WhoWaitsInAGroupIsTold) {
     EXPECT_TRUE(world->WhyBroken(meeting->id()));
     world->End();
   }
+}
+
+// Who has begun torch.distributed anew is told of a failure that is not older, of calls of no
+// group.
+TEST(Lost, WhoBeginsAnewAfterThoseWhoFailed) {
+  for (const bool older : {false, true}) {
+    const auto world = World::Begin(3, kLong);
+    const Graph graph;
+    for (int rank = 0; rank < 3; ++rank) world->Join(GroupOf(rank, 3));
+    if (!older) {
+      for (int rank = 1; rank < 3; ++rank) world->Join(GroupOf(rank, 3));
+    }
+    OnThreads(3, [&](int rank) {
+      if (rank == 0) return;
+      const auto issued = AllReduceOf({{0}, {1, 2}}, rank == 1 ? "f32[2]" : "f32[3]");
+      EXPECT_FALSE(world->Issue(rank, {issued, Line(1)}));
+      EXPECT_TRUE(world->Meet(rank, Line(2), "program", graph));
+    });
+    world->Join(GroupOf(0, 3));
+    EXPECT_EQ(bool(world->Issue(0, {AllReduceOf({}), Line(3)})), !older);
+    world->End();
+  }
+}
+
+// A call that is not announced, and waits in the graph of its rank, is not what a barrier waits
+// for.
+TEST(Lost, WhoWaitsInABarrierForOneInItsGraph) {
+  const auto world = World::Begin(2, kLong);
+  const Graph graph;
+  const auto meeting = world->Join(GroupOf(0));
+  world->Join(GroupOf(1));
+  OnThreads(2, [&](int rank) {
+    world->Enter(rank);
+    if (rank == 0) {
+      const CallPtr barrier = CallOf("barrier()", 1, 0);
+      meeting->Announce(GroupOf(0), barrier);
+      const std::string why =
+          Thrown<CollectiveMismatch>([&] { meeting->Meet(GroupOf(0), barrier); });
+      EXPECT_TRUE(Has(why, "barrier() at line 0")) << why;
+      EXPECT_TRUE(Has(why, "rank 1 runs its graph with")) << why;
+      return;
+    }
+    EXPECT_FALSE(world->Issue(1, {AllReduceOf({}), Line(7), meeting->id()}));
+    const Failure failure = world->Meet(1, Line(8), "program", graph);
+    EXPECT_TRUE(Has(failure.Text(), "barrier()")) << failure.Text();
+  });
+  world->End();
 }
 
 // The last that has not been told may be one that returns.

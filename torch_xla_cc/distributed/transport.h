@@ -43,6 +43,8 @@ class Transport {
   virtual void Admit(const CallPtr&) {}
   // While what a call has thrown is caught: nothing of it shall run later, and the others hear.
   virtual void Forget() {}
+  // The same of an error that is this rank's own affair, if its peers have it as well.
+  virtual void Skip() {}
 
   // Between the first two, calls need not be carried out yet. The third gives that up.
   virtual void Hold() {}

@@ -18,7 +18,7 @@ namespace xla_cc {
 namespace {
 
 IssueHook issue_hook = nullptr;
-thread_local OfGroup attaching_for;
+thread_local uint64_t attaching_for = 0;
 
 // The computation object of torch_xla for a plan, made once.
 void EnsureComputation(const Plan& plan) {
@@ -81,7 +81,7 @@ void RequireManual(const std::string& op, const std::vector<py::handle>& tensors
 
 void SetIssueHook(IssueHook hook) { issue_hook = hook; }
 
-AttachingFor::AttachingFor(OfGroup of) : before_(std::exchange(attaching_for, of)) {}
+AttachingFor::AttachingFor(uint64_t group) : before_(std::exchange(attaching_for, group)) {}
 AttachingFor::~AttachingFor() { attaching_for = before_; }
 
 std::vector<py::object> Attach(const Collective& collective,

@@ -25,29 +25,23 @@ at::Tensor Copied(const at::Tensor& x);
 std::vector<at::Tensor> AttachTensors(const Collective& collective,
                                       const std::vector<at::Tensor>& tensors);
 
-// Of which group of torch.distributed a collective is, as it was made this time, and of which call
-// of that; 0: of none. Groups of the same ranks are not one.
-struct OfGroup {
-  uint64_t group = 0;
-  uint64_t call = 0;
-};
-
-// What this thread attaches meanwhile.
+// What this thread attaches is of this group of torch.distributed, as it was made this time; 0: of
+// none. Groups of the same ranks are not one.
 class AttachingFor {
  public:
-  explicit AttachingFor(OfGroup of);
+  explicit AttachingFor(uint64_t group);
   ~AttachingFor();
   AttachingFor(const AttachingFor&) = delete;
   AttachingFor& operator=(const AttachingFor&) = delete;
 
  private:
-  const OfGroup before_;
+  const uint64_t before_;
 };
 
 // Called before a collective is attached, where ranks are threads; what it gives is kept until it
 // is. Throws if it may not be.
 using IssueHook = std::shared_ptr<void> (*)(int64_t rank, const PlanPtr& plan, const Site& site,
-                                            OfGroup of);
+                                            uint64_t group);
 void SetIssueHook(IssueHook hook);
 
 }  // namespace xla_cc

@@ -115,7 +115,6 @@ void Meet(int64_t rank, const py::function& hash, const py::object& run, const p
     for (size_t i = 0; i < program->calls.size(); ++i) {
       IssuedCall call = program->calls[i];
       call.group = world->NumberOf(rank, program->groups[i], call.group);
-      call.order = 0;
       IssueOrThrow(rank, std::move(call));
     }
   }
@@ -220,8 +219,8 @@ void Open(py::function before_read) {
 
 void BindThreads(py::module_& m) {
   using namespace py::literals;
-  SetIssueHook([](int64_t rank, const PlanPtr& plan, const Site& site, OfGroup of) {
-    return IssueOrThrow(rank, {plan->shared, site, of.group, of.call});
+  SetIssueHook([](int64_t rank, const PlanPtr& plan, const Site& site, uint64_t group) {
+    return IssueOrThrow(rank, {plan->shared, site, group});
   });
   py::class_<World, std::shared_ptr<World>>(m, "World")
       .def(py::init(&BeginWorld), "size"_a, "timeout_s"_a)

@@ -17,10 +17,10 @@ struct IssuedCall {
   std::shared_ptr<const Lowered> lowered;
   Site site;
   uint64_t group = 0;  // of torch.distributed, if it is of one (graph/attach.h)
-  // The how many-th of its group it is, or which call of that. Ranks of which one has lost a call
-  // to an error of its own differ in it: the next one would be taken for that.
+  // The how many-th of its group it is, or of these ranks if it is of none: the world counts. Ranks
+  // of which one has lost a call to an error of its own differ in it: the next one would be taken
+  // for that.
   uint64_t order = 0;
-  bool counted = false;  // by the world, since it is no call of a group
 };
 
 // The ranks that a call of this rank is among, in order.

@@ -168,13 +168,26 @@ std::vector<CallPtr> Meeting::Meet(const RankGroup& group, const CallPtr& call) 
   Lock lock(mutex_);
   const size_t size = group.members.size();
   Numbered& numbered = calls_[call->number];
+  Failure in_graph;
   const bool in_time = WaitFor(group, lock, call->timeout, [&] {
-    return numbered.calls.size() == size || Missed(group, numbered) >= 0;
+    if (numbered.calls.size() == size || Missed(group, numbered) >= 0) return true;
+    in_graph = world_ ? world_->WaitsInItsGraph(group.own(), id_) : Failure();
+    return bool(in_graph);
   });
   // If all have come, what another does next is no part of this.
   if (numbered.calls.size() < size) {
     ThrowIfBroken(group, lock);
     HearIfMust(group, lock);
+    if (in_graph) {
+      Break(
+          group, lock,
+          [&] {
+            return "group " + group.name + ": " + RankName(group, group.rank) + " waits with " +
+                   Words(call) + ", and " + in_graph.Text() +
+                   ". Every rank of a group must make the same calls in the same order";
+          },
+          Failure::Kind::kMismatch);
+    }
   }
   if (const int gone = Missed(group, numbered); gone >= 0) {
     BreakFor(group, lock, call, gone, [] { return std::string(); });

@@ -146,10 +146,7 @@ Failure World::Issue(int64_t rank, IssuedCall issued) {
     LoseBy(rank, failure);
     return failure;
   }
-  if (issued.order == 0) {
-    issued.order = ++CountOf(issued, rank);
-    issued.counted = true;
-  }
+  issued.order = ++CountOf(issued, rank);
   ranks_[rank].last = issued;
   ranks_[rank].pending.push_back(std::move(issued));
   return {};
@@ -169,7 +166,7 @@ void World::Drop(int64_t rank) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   if (!Runs(rank)) return;
   for (const IssuedCall& issued : ranks_[rank].pending) {
-    if (issued.counted) --CountOf(issued, rank);
+    --CountOf(issued, rank);
   }
   Lose(rank);
 }

@@ -79,6 +79,8 @@ class World : public std::enable_shared_from_this<World> {
   void Drop(int64_t rank);
   // Forgets it after an error that this rank alone may have: its peers may have theirs pending.
   void Lost(int64_t rank);
+  // A call of this group has failed on this rank before it was issued.
+  void Skip(int64_t rank, uint64_t group);
   // How often what the rank had pending was forgotten, after a failure.
   int64_t Losses(int64_t rank);
   // Whether all that the rank has handed over is known to be done.
@@ -94,6 +96,9 @@ class World : public std::enable_shared_from_this<World> {
   void Disagree(int64_t rank, const Failure& failure, uint64_t group);
   // This rank raises that: it was told where a group of its meets.
   void Told(int64_t rank, const Failure& failure);
+  // Why a call that meets the others beside the graph waits in vain: who runs its graph meanwhile,
+  // with a call of this group, and so for this rank. Compiled calls are not announced.
+  Failure WaitsInItsGraph(int64_t rank, uint64_t group);
   // By what this group has broken, if it has.
   Failure WhyBroken(uint64_t group);
   using Members = std::pair<std::string, std::vector<int64_t>>;  // name and ranks of a group
@@ -132,7 +137,7 @@ class World : public std::enable_shared_from_this<World> {
     uint64_t released = 0;
     int64_t losses = 0;
     int began = 0;  // how often it has begun torch.distributed anew
-    // By group of torch.distributed, or 0, and the ranks: how many calls of it were counted.
+    // By group of torch.distributed, or 0 and the ranks: how many calls of it were counted.
     std::map<std::pair<uint64_t, std::vector<int64_t>>, uint64_t> counts;
     std::chrono::milliseconds limit = kNoLimit;
     Graph graph;                        // while waiting
@@ -180,7 +185,8 @@ class World : public std::enable_shared_from_this<World> {
   bool ended_ = false;
   const std::chrono::milliseconds timeout_;
   Failure failure_;
-  bool final_ = false;  // no rank goes on after failure_
+  int failure_began_ = 0;  // which torch.distributed it is of, or the ranks that it was found by
+  bool final_ = false;     // no rank goes on after failure_
   GraphRunner runner_;
   std::string stopped_;                                // why no rank goes on, if none does
   std::map<std::pair<Members, int>, Joint> meetings_;  // by which time

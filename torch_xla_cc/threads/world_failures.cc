@@ -46,6 +46,7 @@ void World::Break(const std::set<int64_t>& whose, const std::set<uint64_t>& grou
       }
     }
     failure_ = failure;
+    failure_began_ = began;
     loss = LossOf(States(), all, loss.groups);
   }
   for (int64_t rank : loss.ranks) {
@@ -117,7 +118,14 @@ void World::GoOnIfAllKnow(int64_t rank) {
 }
 
 uint64_t& World::CountOf(const IssuedCall& issued, int64_t rank) {
-  return ranks_[rank].counts[{issued.group, RanksOf(issued, rank, ranks_.size())}];
+  auto& counts = ranks_[rank].counts;
+  if (issued.group != 0) return counts[{issued.group, {}}];
+  return counts[{0, RanksOf(issued, rank, ranks_.size())}];
+}
+
+void World::Skip(int64_t rank, uint64_t group) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  if (Runs(rank)) ++ranks_[rank].counts[{group, {}}];
 }
 
 void World::CountAnew(int64_t rank) {
@@ -126,7 +134,7 @@ void World::CountAnew(int64_t rank) {
     if (of.first == 0) count = 0;
   }
   for (IssuedCall& issued : ranks_[rank].pending) {
-    if (issued.counted && issued.group == 0) issued.order = ++CountOf(issued, rank);
+    if (issued.group == 0) issued.order = ++CountOf(issued, rank);
   }
 }
 

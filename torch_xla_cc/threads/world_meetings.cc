@@ -6,6 +6,23 @@
 
 namespace xla_cc {
 
+Failure World::WaitsInItsGraph(int64_t rank, uint64_t group) {
+  const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  if (!Runs(rank) || !IsOwnThread(rank)) return {};
+  for (size_t other = 0; other < ranks_.size(); ++other) {
+    const Rank& peer = ranks_[other];
+    if (!peer.waiting || static_cast<int64_t>(other) == rank) continue;
+    for (const IssuedCall& issued : peer.pending) {
+      if (issued.group != group) continue;
+      return {{{"rank " + std::to_string(other) + " runs its graph with " + issued.lowered->name +
+                    " at ",
+                issued.site}},
+              Failure::Kind::kMismatch};
+    }
+  }
+  return {};
+}
+
 World::Members World::MembersOf(uint64_t group) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   const auto members = groups_.find(group);
@@ -25,7 +42,7 @@ void World::BeginAnew(int64_t rank, int time) {
   Rank& self = ranks_[rank];
   if (time <= self.began) return;
   self.began = time;
-  const bool untold = failure_ && !self.told && !final_;
+  const bool untold = failure_ && !self.told && !final_ && failure_began_ < time;
   if (!untold && !self.to_tell) return;
   self.to_tell = {};
   Lose(rank);
@@ -44,8 +61,7 @@ void World::ForgetEndedGroups() {
     groups_.erase(id);
     broken_.erase(id);
     for (Rank& rank : ranks_) {
-      auto& counts = rank.counts;
-      counts.erase(counts.lower_bound({id, {}}), counts.lower_bound({id + 1, {}}));
+      rank.counts.erase({id, {}});
     }
     at = meetings_.erase(at);
   }

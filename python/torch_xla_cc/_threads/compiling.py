@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import copy
 import functools
 import gc
 import threading
@@ -204,7 +205,13 @@ def compiles_on_threads(ranks: int) -> Iterator[None]:
         # What it makes of graphs, fx fills from variables of the process, as torch.compile does.
         read_hooks.run_pending(read_hooks.default_rank())  # peers may need the lock to come
         with convert_frame.compile_lock:
-            return _tensors_first(extract_helper, model, inputs)
+            # It takes a graph apart, and cannot do so again if a collective in it fails.
+            whole = copy.deepcopy(model.graph)
+            try:
+                return _tensors_first(extract_helper, model, inputs)
+            except BaseException:
+                model.graph = whole
+                raise
 
     with changes("torch_xla_cc.launch") as made:
         # Ranks compile one function each for its device.

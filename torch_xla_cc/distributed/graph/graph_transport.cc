@@ -105,6 +105,11 @@ void GraphTransport::Forget() {
   if (!beside_) DropPending(group());
 }
 
+void GraphTransport::Skip() {
+  const std::shared_ptr<World> world = meeting_ ? World::OfThread() : nullptr;
+  if (world) world->Skip(group().own(), meeting_->id());
+}
+
 Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
                               const Tensors& operands) const {
   if (group().size() == 1) return Alone(node, operands);
@@ -114,7 +119,7 @@ Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
     call->state = GroupCall::State::kRunning;
   }
   const py::gil_scoped_acquire locked;
-  const AttachingFor scope(meeting_ ? OfGroup{meeting_->id(), call->number} : OfGroup());
+  const AttachingFor scope(meeting_ ? meeting_->id() : 0);
   return AttachTensors(node, operands);
 }
 

@@ -27,6 +27,7 @@ class GraphTransport final : public Transport {
   void Announce(const CallPtr& call) override;
   void Admit(const CallPtr& call) override;
   void Forget() override;
+  void Skip() override;
   void Hold() override {
     holds_ = true;
     held_ = Timeout(0);
