@@ -167,6 +167,29 @@ TEST(Lost, WhoWaitsInAGroupIsTold) {
   }
 }
 
+// Nor are those of whom one is not told, and has lost its calls with one who is.
+TEST(Lost, WhoIsNotToldAndLosesSomething) {
+  const auto world = World::Begin(4, kLong);
+  const Graph graph;
+  for (int rank = 0; rank < 4; ++rank) world->Join(GroupOf(rank, 4));
+  world->Join(GroupOf(2, 4));
+  const auto of_two = [] { return AllReduceOf({{0, 1}, {2, 3}}); };
+  EXPECT_FALSE(world->Issue(2, {of_two(), Line(1)}));
+  EXPECT_FALSE(world->Issue(3, {of_two(), Line(1)}));
+  OnThreads(2, [&](int rank) {
+    const auto issued = AllReduceOf({{0, 1}, {2, 3}}, rank == 0 ? "f32[2]" : "f32[3]");
+    EXPECT_FALSE(world->Issue(rank, {issued, Line(2)}));
+    EXPECT_TRUE(world->Meet(rank, Line(3), "program", graph));
+  });
+  for (int rank : {3, 2}) EXPECT_TRUE(world->Issue(rank, {of_two(), Line(4)})) << rank;
+  OnThreads(4, [&](int rank) {
+    EXPECT_FALSE(world->Issue(rank, {of_two(), Line(5)}));
+    const Failure failure = world->Meet(rank, Line(6), "program", graph);
+    EXPECT_FALSE(failure) << rank << failure.Text();
+  });
+  world->End();
+}
+
 // Who has begun torch.distributed anew is told of a failure that is not older, of calls of no
 // group.
 TEST(Lost, WhoBeginsAnewAfterThoseWhoFailed) {

@@ -129,7 +129,7 @@ WorkPtr XlaBackend::Issue(const CallPtr& call, bool collective, const Start& sta
     throw;
   } catch (...) {
     call->End(GroupCall::State::kFailed);
-    if (collective) carrier().Skip();
+    if (collective && !call->is_counted) carrier().Skip();
     throw;
   }
 }

@@ -36,6 +36,7 @@ struct GroupCall {
   bool meets = false;   // ranks that are threads wait for each other before it
   bool async = false;
   bool through_host = false;
+  bool is_counted = false;  // by World, as a part of its rank's graph
   Timeout timeout{0};
   Site site;
 

@@ -168,14 +168,16 @@ std::vector<CallPtr> Meeting::Meet(const RankGroup& group, const CallPtr& call) 
   Lock lock(mutex_);
   const size_t size = group.members.size();
   Numbered& numbered = calls_[call->number];
-  Failure in_graph;
-  const bool in_time = WaitFor(group, lock, call->timeout, [&] {
-    if (numbered.calls.size() == size || Missed(group, numbered) >= 0) return true;
-    in_graph = world_ ? world_->WaitsInItsGraph(group.own(), id_) : Failure();
-    return bool(in_graph);
-  });
+  bool in_time = true;
   // If all have come, what another does next is no part of this.
-  if (numbered.calls.size() < size) {
+  while (numbered.calls.size() < size && in_time && Missed(group, numbered) < 0) {
+    Failure in_graph;
+    in_time = WaitFor(group, lock, call->timeout, [&] {
+      if (numbered.calls.size() == size || Missed(group, numbered) >= 0) return true;
+      in_graph = world_ ? world_->WaitsInItsGraph(group.own(), id_) : Failure();
+      return bool(in_graph);
+    });
+    if (numbered.calls.size() == size) break;
     ThrowIfBroken(group, lock);
     HearIfMust(group, lock);
     if (in_graph) {

@@ -169,7 +169,8 @@ class World : public std::enable_shared_from_this<World> {
   bool IsOwnThread(int64_t rank) const;
   bool Owed(int64_t rank) const;  // failure_
   uint64_t& CountOf(const IssuedCall& issued, int64_t rank);
-  void CountAnew(int64_t rank);  // calls of no group
+  void ForgetCounts(int64_t rank);  // of calls of no group
+  void CountAnew(int64_t rank);     // those
   void GoOnIfAllKnow(int64_t rank);
   void ForgetEndedGroups();
   void Know(int64_t rank);  // it has been told of failure_

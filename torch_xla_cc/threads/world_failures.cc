@@ -35,9 +35,11 @@ void World::Break(const std::set<int64_t>& whose, const std::set<uint64_t>& grou
       if (!ranks_[rank].finished) began = std::max(began, ranks_[rank].began);
     }
     std::set<int64_t> all = loss.ranks;
+    bool any_untold = false;
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
       Rank& other = ranks_[rank];
       const bool untold = failure_ && !other.told;  // of what this one stands for as well
+      any_untold = any_untold || untold;
       other.told = other.began > began && !untold;
       if (other.told) {
         CountAnew(static_cast<int64_t>(rank));  // as the others do, when they hear
@@ -46,8 +48,11 @@ void World::Break(const std::set<int64_t>& whose, const std::set<uint64_t>& grou
       }
     }
     failure_ = failure;
-    failure_began_ = began;
+    failure_began_ = any_untold ? std::max(failure_began_, began) : began;
     loss = LossOf(States(), all, loss.groups);
+    for (int64_t rank : loss.ranks) {
+      if (ranks_[rank].told) ForgetCounts(rank);  // it loses what it has as well
+    }
   }
   for (int64_t rank : loss.ranks) {
     // What it has pending stays, or it would not come to hear of this.
@@ -128,11 +133,14 @@ void World::Skip(int64_t rank, uint64_t group) {
   if (Runs(rank)) ++ranks_[rank].counts[{group, {}}];
 }
 
-void World::CountAnew(int64_t rank) {
-  auto& counts = ranks_[rank].counts;
-  for (auto& [of, count] : counts) {
+void World::ForgetCounts(int64_t rank) {
+  for (auto& [of, count] : ranks_[rank].counts) {
     if (of.first == 0) count = 0;
   }
+}
+
+void World::CountAnew(int64_t rank) {
+  ForgetCounts(rank);
   for (IssuedCall& issued : ranks_[rank].pending) {
     if (issued.group == 0) issued.order = ++CountOf(issued, rank);
   }

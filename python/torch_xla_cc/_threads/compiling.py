@@ -190,6 +190,9 @@ class _Invalidated:
 
         return keep
 
+    def forget(self) -> None:
+        self._kept.clear()
+
 
 @contextlib.contextmanager
 def compiles_on_threads(ranks: int) -> Iterator[None]:
@@ -203,7 +206,8 @@ def compiles_on_threads(ranks: int) -> Iterator[None]:
 
     def extract(model: torch.fx.GraphModule, inputs: Any) -> Any:  # noqa: ANN401 (passed through)
         # What it makes of graphs, fx fills from variables of the process, as torch.compile does.
-        read_hooks.run_pending(read_hooks.default_rank())  # peers may need the lock to come
+        rank = read_hooks.default_rank()
+        read_hooks.run_pending(rank)  # peers may need the lock to come
         with convert_frame.compile_lock:
             # It takes a graph apart, and cannot do so again if a collective in it fails.
             whole = copy.deepcopy(model.graph)
@@ -211,6 +215,8 @@ def compiles_on_threads(ranks: int) -> Iterator[None]:
                 return _tensors_first(extract_helper, model, inputs)
             except BaseException:
                 model.graph = whole
+                if _C.ranks_pending(rank):
+                    read_hooks.lose(rank)  # what it has traced is no call
                 raise
 
     with changes("torch_xla_cc.launch") as made:
@@ -231,8 +237,10 @@ def compiles_on_threads(ranks: int) -> Iterator[None]:
         made.put(bridge, "metrics", _Counters())
         donor_config = made.put(bridge, "alias_with_buffer_donor_config", one_at_a_time)
         extract_helper = made.put(bridge, "extract_compiled_graph_helper", extract)
+        invalidated = _Invalidated()
         invalidate = CheckFunctionManager.invalidate
-        made.put(CheckFunctionManager, "invalidate", _Invalidated().around(invalidate))
+        made.put(CheckFunctionManager, "invalidate", invalidated.around(invalidate))
+        made.after(invalidated.forget)
         # Called when the first rank begins, and when the last one ends.
         made.enter(_Collections().paused())
         yield

@@ -120,7 +120,9 @@ Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
   }
   const py::gil_scoped_acquire locked;
   const AttachingFor scope(meeting_ ? meeting_->id() : 0);
-  return AttachTensors(node, operands);
+  Tensors results = AttachTensors(node, operands);
+  call->is_counted = true;
+  return results;
 }
 
 // Other backends issue a call at once, so programs take for granted that a rank may read what it
