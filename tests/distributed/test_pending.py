@@ -39,7 +39,7 @@ def test_a_rank_that_comes_late_with_something():
 
 
 def test_two_failures_at_once():
-    assert worlds.run(4, pending.two_at_once) == [[MISMATCH] * 3] * 4
+    assert worlds.run(4, pending.two_at_once) == [[[MISMATCH]] * 3] * 4
 
 
 @pytest.mark.parametrize(

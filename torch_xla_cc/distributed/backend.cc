@@ -14,7 +14,6 @@
 #include "torch_xla_cc/dtypes.h"
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/gil.h"
-#include "torch_xla_cc/graph/attach.h"
 #include "torch_xla_cc/graph/target.h"
 #include "torch_xla_cc/groupcall/flight_recorder.h"
 
