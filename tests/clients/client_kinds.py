@@ -24,7 +24,7 @@ def device(kind: str) -> torch.device:
 
 def is_rough(options: dict[str, Any]) -> bool:
     """Whether a client with these options computes or sends in 16 bits."""
-    return any(x in ("bf16", "fp16", "reduce") for x in options.values())  # the last: gradients
+    return any(x in ("bf16", "fp16") for x in options.values())
 
 
 def replaced(recipe: Any, **changes: Any) -> Any:
