@@ -43,7 +43,7 @@ class Transport {
   virtual void Admit(const CallPtr&) {}
   // While what a call has thrown is caught: nothing of it shall run later, and the others hear.
   virtual void Forget() {}
-  // The same of an error that is this rank's own affair, if its peers have it as well.
+  // The same, of an error that the others may have as well: they do not hear of it.
   virtual void Skip() {}
 
   // Between the first two, calls need not be carried out yet. The third gives that up.

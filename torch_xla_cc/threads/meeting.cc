@@ -9,7 +9,7 @@
 namespace xla_cc {
 namespace {
 
-// How often who waits looks whether the group has broken in a graph.
+// How often who waits looks whether the group has broken in a graph, or there is something to hear.
 constexpr Timeout kLook{200};
 
 // In words, with the line; takes the interpreter lock.

@@ -74,14 +74,15 @@ void World::Enter(int64_t rank) {
 
 bool World::MayIssue(int64_t rank) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
-  return !Runs(rank) || !ranks_[rank].entered || (has_entered && entered_as == rank);
+  return !Runs(rank) || IsThreadOf(rank);
 }
 
-bool World::IsOwnThread(int64_t rank) const {
-  // While it waits for its peers, who asks is another.
-  if (ranks_[rank].meets) return false;
+bool World::IsThreadOf(int64_t rank) const {
   return !ranks_[rank].entered || (has_entered && entered_as == rank);
 }
+
+// While that waits for its peers, who asks is another.
+bool World::IsOwnThread(int64_t rank) const { return !ranks_[rank].meets && IsThreadOf(rank); }
 
 bool World::HasEnded() {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
@@ -141,8 +142,7 @@ Failure World::Issue(int64_t rank, IssuedCall issued) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
   if (!Runs(rank)) return Outside();
   if (Failure failure = TakeFailureLocked(rank)) return failure;
-  if (const auto broken = broken_.find(issued.group); broken != broken_.end()) {
-    const Failure failure = broken->second;
+  if (const Failure failure = WhyBrokenLocked(issued.group)) {
     LoseBy(rank, failure);
     return failure;
   }

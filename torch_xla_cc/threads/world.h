@@ -166,7 +166,9 @@ class World : public std::enable_shared_from_this<World> {
              int64_t raises = -1);
   void LoseBy(int64_t rank, const Failure& failure);  // whose own thread raises it
   void Hears(int64_t rank, const Failure& failure);
-  bool IsOwnThread(int64_t rank) const;
+  bool IsThreadOf(int64_t rank) const;
+  bool IsOwnThread(int64_t rank) const;  // and not a helper, while that waits
+  Failure WhyBrokenLocked(uint64_t group) const;
   bool Owed(int64_t rank) const;  // failure_
   uint64_t& CountOf(const IssuedCall& issued, int64_t rank);
   void ForgetCounts(int64_t rank);  // of calls of no group
@@ -192,8 +194,7 @@ class World : public std::enable_shared_from_this<World> {
   std::string stopped_;                                // why no rank goes on, if none does
   std::map<std::pair<Members, int>, Joint> meetings_;  // by which time
   std::map<std::pair<Members, int64_t>, int> joined_;  // by rank: how often
-  std::map<uint64_t, Members> groups_;                 // by the number of their meeting
-  std::map<uint64_t, Failure> broken_;                 // and those that have broken
+  std::map<uint64_t, Failure> broken_;                 // by the number of the group's meeting
   size_t most_meetings_ = 64;                          // before those that are over are forgotten
 };
 

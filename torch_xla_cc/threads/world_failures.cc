@@ -76,6 +76,10 @@ void World::Hears(int64_t rank, const Failure& failure) {
 
 Failure World::WhyBroken(uint64_t group) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
+  return WhyBrokenLocked(group);
+}
+
+Failure World::WhyBrokenLocked(uint64_t group) const {
   const auto broken = broken_.find(group);
   return broken == broken_.end() ? Failure() : broken->second;
 }
@@ -87,8 +91,7 @@ Failure World::TakeFailure(int64_t rank, uint64_t group) {
   if (IsOwnThread(rank)) {
     if (Failure failure = TakeFailureLocked(rank)) return failure;
   }
-  const auto broken = broken_.find(group);
-  return broken == broken_.end() ? Failure() : broken->second;
+  return WhyBrokenLocked(group);
 }
 
 bool World::MustHear(int64_t rank) {

@@ -25,8 +25,9 @@ Failure World::WaitsInItsGraph(int64_t rank, uint64_t group) {
 
 World::Members World::MembersOf(uint64_t group) {
   const std::lock_guard<std::mutex> lock(monitor_.mutex);
-  const auto members = groups_.find(group);
-  return members == groups_.end() ? Members() : members->second;
+  const auto joint = std::find_if(meetings_.begin(), meetings_.end(),
+                                  [&](const auto& one) { return one.second.id == group; });
+  return joint == meetings_.end() ? Members() : joint->first.first;
 }
 
 uint64_t World::NumberOf(int64_t rank, const Members& members, uint64_t else_) {
@@ -58,7 +59,6 @@ void World::ForgetEndedGroups() {
       continue;
     }
     const uint64_t id = at->second.id;
-    groups_.erase(id);
     broken_.erase(id);
     for (Rank& rank : ranks_) {
       rank.counts.erase({id, {}});
@@ -84,7 +84,6 @@ std::shared_ptr<Meeting> World::Join(const RankGroup& group) {
     joint.kept.reset(new Meeting(shared_from_this()));  // so that its memory goes with it
     joint.meeting = joint.kept;
     joint.id = joint.kept->id();
-    groups_[joint.id] = members;
   }
   std::shared_ptr<Meeting> meeting = joint.kept;
   if (++joint.joined >= group.members.size()) joint.kept.reset();
