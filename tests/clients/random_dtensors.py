@@ -194,7 +194,7 @@ def _view_written(m: Machine, x: DTensor, s: Step) -> DTensor:
         lambda: y.transpose(0, -1),
         lambda: y[..., ::2],
         lambda: y.narrow(_dim(y, s), 0, 1),
-        lambda: y.flatten(),
+        lambda: _some(y).flatten(),
         lambda: y.unsqueeze(0),
         lambda: y.select(_dim(y, s), 0),
     )
@@ -262,6 +262,13 @@ def _index_select(m: Machine, x: DTensor, s: Step) -> DTensor:
     return x.index_select(dim, distribute_tensor(index.to(m.kind), m.mesh, whole))
 
 
+def _some(x: DTensor) -> DTensor:
+    """Of none torch 2.9 looks for ever (view_groups) for what becomes of a flattened dimension."""
+    if not x.numel():
+        raise ValueError("it has no elements")
+    return x
+
+
 def _unflatten(x: DTensor, dim: int) -> DTensor:
     parts = [n for n in (2, 3, 1) if x.shape[dim] % n == 0]
     return x.unflatten(dim, (parts[0], x.shape[dim] // parts[0]))
@@ -295,7 +302,7 @@ OPERATIONS: dict[str, Operation] = {
             "detach": torch.detach,
             "zeros_like": torch.zeros_like,
             "contiguous": lambda x: x.contiguous(),
-            "flatten": torch.flatten,
+            "flatten": lambda x: _some(x).flatten(),
             "t": lambda x: x.t(),
             "mT": lambda x: x.mT,
             "tril": torch.tril,
@@ -320,8 +327,10 @@ OPERATIONS: dict[str, Operation] = {
     "transpose": lambda m, x, s: x.transpose(_dim(x, s), _dim(x, s, 1)),
     "expand": lambda m, x, s: x.unsqueeze(0).expand(2 + s.numbers[0] % 3, *x.shape),
     "repeat": lambda m, x, s: x.repeat(2, *[1] * (x.ndim - 1)),
-    "view": lambda m, x, s: x.view(-1),
-    "reshape": lambda m, x, s: x.reshape(*x.shape[:-2], -1) if x.ndim > 1 else x.reshape(1, -1),
+    "view": lambda m, x, s: _some(x).view(-1),
+    "reshape": lambda m, x, s: (
+        _some(x).reshape(*x.shape[:-2], -1) if x.ndim > 1 else x.reshape(1, -1)
+    ),
     "slice": _slice,
     "select": lambda m, x, s: x.select(_dim(x, s), 0),
     "chunk": lambda m, x, s: x.chunk(2 + s.numbers[1] % 2, _dim(x, s))[s.numbers[2] % 2],

@@ -321,7 +321,10 @@ class OfMegatron(nn.Module):
         )
         self.sequence, self.smoothing = sequence, 0.1 * recipe.smoothed
         gathered = recipe.gathered and not sequence
-        options: Any = {"config": config, "init_method": nn.init.normal_}
+        # Logits near each other: XLA has no numbers below 1e-38, and docs/clients/megatron.md says
+        # what follows for smoothed labels.
+        init = functools.partial(nn.init.normal_, std=0.5)
+        options: Any = {"config": config, "init_method": init}
         words, width, hidden = recipe.vocabulary * ranks, recipe.width, recipe.hidden * ranks
         self.embedding = tensor_parallel.VocabParallelEmbedding(
             words, width, reduce_scatter_embeddings=sequence, **options

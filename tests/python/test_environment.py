@@ -4,8 +4,11 @@ import os
 import sys
 
 import forks
+import torch
+import torch_xla
 
 import torch_xla_cc
+from torch_xla_cc import xla_model as xm
 from torch_xla_cc._threads import cpu_devices
 
 
@@ -30,3 +33,20 @@ def test_what_is_there_is_not_set_again():
         ("os.putenv", b"XLA_TRIM_GRAPH_SIZE"),
         ("os.unsetenv", b"XLA_TRIM_GRAPH_SIZE"),
     ]
+
+
+def _programs(rank):
+    for size in range(1, 21):
+        x = torch.full((size,), 2.0, device=torch_xla.device())
+        assert xm.all_reduce("sum", x).tolist() == [4.0] * size
+    return torch_xla._XLAC._xla_get_num_cached_compilation_graph()
+
+
+@forks.alone
+def test_programs_are_not_kept_for_ever():
+    """Of very many XLA:CPU ends the process: docs/ranks.md."""
+    os.environ["PJRT_DEVICE"] = "CPU"
+    os.environ["XLA_COMPILATION_CACHE_SIZE"] = "7"
+    assert torch_xla_cc.launch(_programs, nprocs=2) == [7, 7]
+    assert os.environ.pop("XLA_COMPILATION_CACHE_SIZE") == "7"
+    assert cpu_devices._variables(2)["XLA_COMPILATION_CACHE_SIZE"] == "512"

@@ -73,6 +73,9 @@ def _variables(devices: int) -> dict[str, str]:
         # an input waits for the program that reads it, with the interpreter lock held, and so for
         # ranks that need that lock to start.
         "PJRT_CPU_ASYNC_CLIENT": "false",
+        # A program of XLA:CPU is some hundred mappings of memory. Of 65,530, which Linux gives a
+        # process, XLA ends the process, and torch_xla keeps 2,048 programs, of all ranks together.
+        "XLA_COMPILATION_CACHE_SIZE": str(number("XLA_COMPILATION_CACHE_SIZE", 512, who="launch")),
         # torch_xla runs a graph of this many nodes by itself, past the read hooks.
         "XLA_TRIM_GRAPH_SIZE": str(2**60),
     }
