@@ -203,7 +203,10 @@ class Accelerate(Ddp):
     def resumed(self) -> Client:
         """In the same model, which has been changed."""
         folder = shared_folder()
-        self.accelerator.save_state(folder, safe_serialization=not self.recipe.model.tied)
+        # safetensors leaves out all but one of those that share memory, as it takes empty ones to do.
+        model = self.recipe.model
+        shared = model.tied or any(layer.kind == "empty" for layer in model.layers)
+        self.accelerator.save_state(folder, safe_serialization=not shared)
         self.accelerator.wait_for_everyone()
         with torch.no_grad():
             for x in self.model.parameters():
