@@ -203,7 +203,7 @@ class Accelerate(Ddp):
     def resumed(self) -> Client:
         """In the same model, which has been changed."""
         folder = shared_folder()
-        # safetensors leaves out all but one of those that share memory, as it takes empty ones to do.
+        # Of those that share memory safetensors has one, and it takes empty ones to do so.
         model = self.recipe.model
         shared = model.tied or any(layer.kind == "empty" for layer in model.layers)
         self.accelerator.save_state(folder, safe_serialization=not shared)
