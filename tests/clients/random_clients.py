@@ -21,6 +21,7 @@ import client_kinds
 import hypothesis.strategies as st
 import torch
 import torch.distributed as dist
+import torch_xla
 from random_models import Model, batch, models
 
 Seen = dict[str, "torch.Tensor | None"]
@@ -92,6 +93,8 @@ def copy(x: Any) -> torch.Tensor | None:
 
 
 def note(seen: Seen, what: str, tensors: Any) -> None:
+    tensors = list(tensors)
+    torch_xla.sync()  # read one by one they may be wrong: tests/python/test_graph_hashes.py
     for name, x in tensors:
         seen[f"{what} of {name}"] = copy(x)
 

@@ -15,6 +15,7 @@ import hypothesis.strategies as st
 import random_layers as layers
 import torch
 import torch.distributed as dist
+import torch_xla
 from torch import nn
 from torch.distributed import pipelining
 from torch.distributed.tensor import DTensor, Replicate, Shard
@@ -42,6 +43,7 @@ class Tensors(dict[str, torch.Tensor]):
             self[name] = x.detach().cpu().clone()
 
     def put_all(self, when: str, module: nn.Module) -> None:
+        torch_xla.sync()  # read one by one they may be wrong: tests/python/test_graph_hashes.py
         for name, parameter in module.named_parameters():
             self.put(f"{when}: {name}", parameter)
             self.put(f"{when}: gradient of {name}", parameter.grad)
