@@ -2,11 +2,12 @@
 
 import as_tpu
 import batches
+import pods
 import pytest
 import torch
 import worlds
 
-RUN = {"threads": worlds.run, "as tpu": as_tpu.run}
+RUN = {"threads": worlds.run, "pod": pods.run, "as tpu": as_tpu.run}
 ROUNDS = {"both_ways": 3, "a_ring": 1, "a_line": 2, "swap_in_place": 1}
 
 

@@ -61,7 +61,8 @@ TEST_P(Rules, HaveTheSameResults) {
   EXPECT_GT(both, 200);
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, Rules, testing::Values("cpu:4", "tpu:v5e:2x4", "gpu:h100x8"),
+INSTANTIATE_TEST_SUITE_P(Targets, Rules,
+                         testing::Values("cpu:4", "pod:4", "tpu:v5e:2x4", "gpu:h100x8"),
                          [](const auto& info) { return info.param.substr(0, 3); });
 
 struct Form {
