@@ -8,7 +8,9 @@ others have left: jaxlib ends a process whose coordination service has gone.
 
 Lines are said, a word and the rest: `meet ADDRESS`, of jaxlib's service, `lost WHAT`, `bye`. Who
 has waited too long for the others says `late WHAT` to rank 0, which asks all `where` they are; they
-answer `at WHAT`, and all of that is what is lost.
+answer `at WHAT`, and all of that is what is lost. Of what ranks meet in (agreement.py) they say
+`asks PLACE WHAT`, `begun PLACE`, `was PLACE WHAT`, `later PLACE` and `agreed PLACE`: a place is a
+group and the number of a meeting in it, as in `0,2,3:17`.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ import time
 from collections.abc import Callable
 from typing import BinaryIO
 
-from .errors import DEADLINE_EXCEEDED, INVALID_ARGUMENT, Refused
+from .agreement import Agreement, Place
+from .errors import DEADLINE_EXCEEDED, INVALID_ARGUMENT, UNAVAILABLE, Refused
 
-_LONGEST = 4000  # bytes of a line
+_LONGEST = 65_536  # bytes of a line
+_SHOWN = 2000  # of them for people
 _AGAIN_S = 0.1
 _TO_ANSWER_S = 2.0
 _STRANGER_S = 10.0  # to say that it belongs here
@@ -33,15 +37,24 @@ _PROBES = 6
 
 Lost = Callable[[str], None]
 Where = Callable[[], str]  # how far the programs of this rank are, in words
+At = Callable[[tuple[int, ...], int], "str | None"]  # what this rank has met a group in
 
 
 class Host:
     """Of rank 0: it hears of all, and tells all."""
 
     def __init__(
-        self, address: tuple[str, int], size: int, token: str, lost: Lost, where: Where
+        self,
+        address: tuple[str, int],
+        size: int,
+        token: str,
+        lost: Lost,
+        where: Where,
+        at: At,
     ) -> None:
-        self._lost, self._where = lost, where
+        self._lost, self._where, self._at = lost, where, at
+        self._asks = _Asks(lost)
+        self._agreement = Agreement(self._ask, self._agreed, self._tell)
         self._size = size
         self._token = token.encode()
         self._changed = threading.Condition()
@@ -114,7 +127,12 @@ class Host:
             self._changed.notify_all()
 
     def _hear(self, rank: int, word: str, what: str) -> None:
-        if word == "lost":
+        place, _, more = what.partition(" ")
+        if word == "asks":
+            self._agreement.asked(rank, _place(place), more)
+        elif word in ("was", "later"):
+            self._agreement.answered(rank, _place(place), more if word == "was" else None)
+        elif word == "lost":
             self._tell(what)
         elif word == "late":
             self.late(what)
@@ -123,6 +141,34 @@ class Host:
                 if self._answers is not None:
                     self._answers[rank] = what
                     self._changed.notify_all()
+
+    def _ask(self, rank: int, place: Place) -> None:
+        """Have a rank say what it has there."""
+        if rank == 0:
+            self._agreement.answered(0, place, self._at(*place))
+            return
+        with self._changed:
+            connection = self._there.get(rank)
+        if connection is None:  # it has left: the collective will say so
+            self._agreement.answered(rank, place, None)
+        else:
+            _say(connection, f"begun {_text(place)}\n")
+
+    def _agreed(self, rank: int, place: Place) -> None:
+        with self._changed:
+            connection = self._there.get(rank)
+        if rank == 0:
+            self._asks.agreed(place)
+        elif connection is not None:
+            _say(connection, f"agreed {_text(place)}\n")
+
+    def ask(self, place: Place, what: str) -> None:
+        """Wait until all that have come there have answered."""
+        self._asks.wait(place, lambda: self._agreement.asked(0, place, what))
+
+    def tell(self, place: Place, what: str) -> None:
+        """What this rank has there, which another had asked for."""
+        self._agreement.answered(0, place, what)
 
     def late(self, what: str) -> None:
         """Have all hear that one has waited too long, and where each rank is."""
@@ -154,8 +200,7 @@ class Host:
         with self._changed:
             others = list(self._there.values())
         for other in others:
-            with contextlib.suppress(OSError):  # it has gone as well
-                other.sendall(f"{word} {_one_line(what)}\n".encode())
+            _say(other, f"{word} {_one_line(what)}\n")
 
     def _tell(self, what: str) -> None:
         with self._changed:
@@ -163,7 +208,7 @@ class Host:
         if gone:
             what = f"{what} (ranks that had ended before: {gone})"
         self._say_all("lost", what)
-        self._lost(what)
+        self._asks.lose(what)
 
     def fail(self, what: str) -> None:
         """Something that ends all that they do together."""
@@ -184,7 +229,51 @@ def _not_come(missing: list[int], size: int, timeout_s: float) -> str:
 
 
 def _one_line(what: str) -> str:
-    return " ".join(what.split())[: _LONGEST // 2]
+    return " ".join(what.split())[:_SHOWN]
+
+
+def _say(connection: socket.socket, line: str) -> None:
+    with contextlib.suppress(OSError):  # it has gone, of which who listens hears
+        connection.sendall(line.encode())
+
+
+def _text(place: Place) -> str:
+    return f"{','.join(map(str, place[0]))}:{place[1]}"
+
+
+def _place(text: str) -> Place:
+    group, _, number = text.partition(":")
+    return tuple(int(rank) for rank in group.split(",")), int(number)
+
+
+class _Asks:
+    """What this rank waits to be agreed upon; and that it hears when all is lost."""
+
+    def __init__(self, lost: Lost) -> None:
+        self._lost = lost
+        self._changed = threading.Condition()
+        self._waits: set[Place] = set()
+        self._why: str | None = None
+
+    def wait(self, place: Place, ask: Callable[[], None]) -> None:
+        with self._changed:
+            self._waits.add(place)
+        ask()
+        with self._changed:
+            self._changed.wait_for(lambda: place not in self._waits or self._why is not None)
+            if self._why is not None:
+                raise Refused(UNAVAILABLE, self._why)
+
+    def agreed(self, place: Place) -> None:
+        with self._changed:
+            self._waits.discard(place)
+            self._changed.notify_all()
+
+    def lose(self, what: str) -> None:
+        with self._changed:
+            self._why = self._why or what
+            self._changed.notify_all()
+        self._lost(what)
 
 
 _ENDED = "has ended"
@@ -227,8 +316,10 @@ class Guest:
         timeout_s: float,
         lost: Lost,
         where: Where,
+        at: At,
     ) -> None:
-        self._lost, self._where = lost, where
+        self._where, self._at = where, at
+        self._asks = _Asks(lost)
         self._leaves = False
         self._has_lost = threading.Event()
         self._connection = _connected(address, timeout_s)
@@ -256,6 +347,11 @@ class Guest:
                 word, _, what = line.decode().strip().partition(" ")
                 if word == "where":
                     self._say(f"at {_one_line(self._where())}\n")
+                elif word == "begun":
+                    mine = self._at(*_place(what))
+                    self._say(f"later {what}\n" if mine is None else f"was {what} {mine}\n")
+                elif word == "agreed":
+                    self._asks.agreed(_place(what))
                 else:
                     self._lose(what)
             how = _ENDED
@@ -266,7 +362,15 @@ class Guest:
 
     def _lose(self, what: str) -> None:
         self._has_lost.set()
-        self._lost(what)
+        self._asks.lose(what)
+
+    def ask(self, place: Place, what: str) -> None:
+        """Wait until all that have come there have answered."""
+        self._asks.wait(place, lambda: self._say(f"asks {_text(place)} {what}\n"))
+
+    def tell(self, place: Place, what: str) -> None:
+        """What this rank has there, which another had asked for."""
+        self._say(f"was {_text(place)} {what}\n")
 
     def fail(self, what: str) -> None:
         """Something that ends all that they do together: rank 0 tells it to all."""
@@ -286,8 +390,7 @@ class Guest:
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def _say(self, line: str) -> None:
-        with contextlib.suppress(OSError):  # rank 0 has gone, of which _listen hears
-            self._connection.sendall(line.encode())
+        _say(self._connection, line)
 
 
 def _connected(address: tuple[str, int], timeout_s: float) -> socket.socket:

@@ -10,6 +10,7 @@ import numpy as np
 from . import protos, types
 from .errors import INVALID_ARGUMENT, UNIMPLEMENTED, Refused
 from .jaxlib_xla import xla
+from .meetings import Meeting, of_program
 from .wire import Writer
 
 _MAGIC = b"torch_xla_cc pod 1\n"
@@ -27,6 +28,7 @@ class Program(NamedTuple):
     facts: Writer
     output_sizes: list[int]
     has_collectives: bool
+    meetings: tuple[Meeting, ...]
 
 
 def compiled(client: Any, form: str, code: memoryview, options: memoryview) -> Program:
@@ -111,7 +113,9 @@ def _known(client: Any, loaded: Any, options: bytes) -> Program:
         for kind, output in zip(kinds, outputs, strict=True)
     ]
     text = module.to_string()
-    return Program(loaded, options, facts, sizes, any(name in text for name in _COLLECTIVES))
+    meets_others = any(name in text for name in _COLLECTIVES)
+    meets = of_program(text, client.process_index(), len(client.devices())) if meets_others else ()
+    return Program(loaded, options, facts, sizes, meets_others, meets)
 
 
 def _check(output: Any, layout: Any) -> None:

@@ -160,8 +160,9 @@ class Execution:
         kept: Sequence[int],
         outputs: Sequence[store.Slot],
         accounts: store.Accounts,
+        meets: Callable[[Program], None],
     ) -> None:
-        self._client, self._program = client, program
+        self._client, self._program, self._meets = client, program, meets
         self._inputs, self._kept, self._outputs = inputs, kept, outputs
         self._accounts = accounts
 
@@ -170,6 +171,8 @@ class Execution:
         arrays = [slot.get() for slot in self._inputs]
         for index in self._kept:  # they must not be donated
             arrays[index] = store.duplicate(self._client, arrays[index])
+        if self._program.has_collectives:
+            self._meets(self._program)
         no_outputs = not self._outputs
         results = self._program.loaded.execute_sharded(arrays, with_tokens=no_outputs)
         del arrays

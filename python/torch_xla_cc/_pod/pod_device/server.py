@@ -176,7 +176,10 @@ class Server:
         outputs = [store.Slot(size) for size in program.output_sizes]
         self._slots.update(zip(numbers, outputs, strict=True))
 
-        execution = runs.Execution(self._client, program, inputs, kept, outputs, self._accounts)
+        assert self._world is not None
+        execution = runs.Execution(
+            self._client, program, inputs, kept, outputs, self._accounts, self._world.meets
+        )
         self._runs.add(execution, request, program.has_collectives)
 
     _DO: ClassVar[dict[Kind, Callable[[Server, int, Reader], None]]] = {

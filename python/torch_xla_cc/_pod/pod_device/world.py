@@ -7,8 +7,9 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from . import attendance
+from . import attendance, meetings
 from .jaxlib_xla import xla
+from .programs import Program
 
 _TIMEOUT_S = 600.0  # as torch_xla_cc.launch waits, if nothing is said
 _LONGEST_S = 86400
@@ -29,6 +30,8 @@ class World:
         self.timeout_s = float(options.get("timeout_s", _TIMEOUT_S))
         self._where = where
         self._held: list[Any] = []
+        self._begun = meetings.Begun()
+        self._compared: set[tuple[meetings.Meeting, ...]] = set()
         self._complete = False
         self._attendance: attendance.Host | attendance.Guest | None = None
         if self.size == 1:
@@ -41,6 +44,19 @@ class World:
         """An orderly end: rank 0 waits for the others."""
         if self._attendance is not None and self._complete:
             self._attendance.leave()
+
+    def meets(self, program: Program) -> None:
+        """A program with collectives is about to run: the first time, compare these with others."""
+        if self._attendance is None:
+            return
+        found = program.meetings
+        for meeting in found:
+            number, asked = self._begun.begin(meeting)
+            if found not in self._compared:
+                self._attendance.ask((meeting.group, number), meeting.what)
+            elif asked:
+                self._attendance.tell((meeting.group, number), meeting.what)
+        self._compared.add(found)
 
     def fail(self, why: str) -> None:
         """Have all ranks hear that a program that they run as well has failed here."""
@@ -61,7 +77,9 @@ class World:
         own = _own_address(host, port)
         if self.rank == 0:
             listens = host if host == _LOCALHOST else ""  # on this machine alone, if all ranks are
-            attends = attendance.Host((listens, port), self.size, token, lost, self._where)
+            attends = attendance.Host(
+                (listens, port), self.size, token, lost, self._where, self._begun.at
+            )
             self._attendance = attends
             service = attends.meet(f"{own}:{_free_port()}", timeout_s)
             listens = service if host == _LOCALHOST else f"[::]:{_split(service)[1]}"
@@ -72,7 +90,14 @@ class World:
             )
         else:
             joins = attendance.Guest(
-                (host, port), self.rank, self.size, token, timeout_s, lost, self._where
+                (host, port),
+                self.rank,
+                self.size,
+                token,
+                timeout_s,
+                lost,
+                self._where,
+                self._begun.at,
             )
             self._attendance = joins
             service = joins.meet(timeout_s)
