@@ -100,9 +100,13 @@ def note(seen: Seen, what: str, tensors: Any) -> None:
 
 
 def objective(y: torch.Tensor) -> torch.Tensor:
-    """A sum, so that a batch may be empty."""
+    """A sum, so that a batch may be empty.
+
+    What is squared is far from 0: of a small difference in bf16, and so of its gradient, most is
+    rounding.
+    """
     y = y if y.dtype == torch.float64 else y.float()
-    return (y - 0.5).square().sum() / (4 * y.shape[-1])
+    return (y - 4).square().sum() / (32 * y.shape[-1])
 
 
 def train(recipe: Recipe, device: torch.device, seen: Seen) -> None:
@@ -209,8 +213,6 @@ def differences(recipe: Recipe, rank: int, cpu: Seen, xla: Seen, both_failed: bo
             wrong.append(f"rank {rank}, {name}: {_kind(y)}, by gloo {_kind(x)}")
         else:
             limit = of_tensor * _most(x) + of_all * largest[name.split(" of ")[0]]
-            if name.endswith(" of loss"):  # a square of what may have been taken away to near 0
-                limit += of_all * _most(x) ** 0.5
             distance = (x.double() - y.double()).abs()
             if x.numel() and not bool((distance <= limit).all()):
                 wrong.append(f"rank {rank}, {name}: {_shown(y)}, by gloo {_shown(x)}")
