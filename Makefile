@@ -21,13 +21,13 @@ COMPILERS := /usr/lib/ccache
 RUN := PYTHONPATH=$(CURDIR)/python $(BIN)/python
 STAMP := $(VENV)/.torch_xla_cc.$(shell cat pyproject.toml tools/setup_venv.sh | sha256sum | cut -c1-16)
 
-CPP := $(shell find lowering torch_xla_cc tests -name '*.cc' -o -name '*.h')
+CPP := $(shell find lowering torch_xla_cc pod tests -name '*.cc' -o -name '*.h')
 SHELL_SCRIPTS := .ci/run $(wildcard tools/*.sh)
 
 # Before the first set-up there is no Python to ask for the suffix, and no extension either.
 EXTENSION := python/torch_xla_cc/_C$(shell $(BIN)/python -c \
   'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))' 2>/dev/null)
-EXTENSION_SOURCES := setup.py $(shell find lowering torch_xla_cc -name '*.cc' -o -name '*.h' \
+EXTENSION_SOURCES := setup.py $(shell find lowering torch_xla_cc pod -name '*.cc' -o -name '*.h' \
   -o -name '*.def' -o -name '*.inc' -o -name '*.map')
 
 help: ## List the targets
@@ -49,7 +49,7 @@ packages-check:
 $(STAMP): | packages-build
 	@tools/setup_venv.sh $(VENV) $@ $(PYTHON)
 
-build: $(EXTENSION) ## Set up, and compile the extension module in place
+build: $(EXTENSION) ## Set up, and compile the extension module and the plugin in place
 
 $(EXTENSION): $(EXTENSION_SOURCES) | $(STAMP)
 	@echo "Compiling torch_xla_cc._C"
@@ -112,4 +112,4 @@ losses: build ## Rewrite tests/clients/losses.json: what clients lose on gloo
 	UPDATE_LOSSES=1 $(RUN) -m pytest -q tests/clients
 
 clean: ## Remove what was built (not $(VENV))
-	rm -rf build dist python/*.egg-info python/torch_xla_cc/_C*.so
+	rm -rf build dist python/*.egg-info python/torch_xla_cc/_C*.so python/torch_xla_cc/libpod.so

@@ -1,10 +1,10 @@
-"""Builds the extension module torch_xla_cc._C. Everything else is in pyproject.toml."""
+"""Builds the extension module torch_xla_cc._C and libpod.so. All else is in pyproject.toml."""
 
 import os
 import sys
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Extension, setup
 
 TORCH_VERSION = "2.9.0"  # the ABI that the extension is built for; also pinned in pyproject.toml
 
@@ -24,15 +24,14 @@ if torch.__version__.partition("+")[0] != TORCH_VERSION:
     )
 
 ROOT = Path(__file__).resolve().parent
-DIRECTORIES = ("lowering", "torch_xla_cc")
-EXPORTS = "torch_xla_cc/exports.map"
+MODULE, PLUGIN = ("lowering", "torch_xla_cc"), ("pod",)
 
 
-def files(*suffixes: str) -> list[str]:
-    """Files of the C++ tree with these suffixes, as setuptools wants them: relative, '/'."""
+def files(directories: tuple[str, ...], *suffixes: str) -> list[str]:
+    """Files of C++ trees with these suffixes, as setuptools wants them: relative, '/'."""
     return sorted(
         path.relative_to(ROOT).as_posix()
-        for directory in DIRECTORIES
+        for directory in directories
         for path in (ROOT / directory).rglob("*")
         if path.suffix in suffixes
     )
@@ -41,23 +40,38 @@ def files(*suffixes: str) -> list[str]:
 # torch's headers need 1 to 2 GB per compiler: one job per core, not ninja's cores + 2.
 os.environ.setdefault("MAX_JOBS", str(os.cpu_count() or 1))
 
+
+def options(directories: tuple[str, ...], exports: str) -> dict[str, object]:
+    """What is built of these trees, and how."""
+    return {
+        "sources": files(directories, ".cc"),
+        "depends": [*files(directories, ".h", ".def", ".inc"), exports, "setup.py"],
+        "include_dirs": [str(ROOT)],
+        "extra_compile_args": [
+            "-O2",
+            "-g0",  # Python's own flags say -g: most of it would describe torch's headers
+            "-std=c++17",
+            "-Wall",
+            "-fvisibility=hidden",
+            "-fvisibility-inlines-hidden",
+        ],
+        "extra_link_args": [f"-Wl,--version-script={ROOT / exports}"],
+    }
+
+
+class Build(BuildExtension):
+    """The plugin is no module of Python's, and is not named as one."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        if fullname.rpartition(".")[2] == "libpod":
+            return os.path.join(*fullname.split(".")) + ".so"
+        return super().get_ext_filename(fullname)
+
+
 setup(
     ext_modules=[
-        CppExtension(
-            name="torch_xla_cc._C",
-            sources=files(".cc"),
-            depends=[*files(".h", ".def", ".inc"), EXPORTS, "setup.py"],
-            include_dirs=[str(ROOT)],
-            extra_compile_args=[
-                "-O2",
-                "-g0",  # Python's own flags say -g: most of it would describe torch's headers
-                "-std=c++17",
-                "-Wall",
-                "-fvisibility=hidden",
-                "-fvisibility-inlines-hidden",
-            ],
-            extra_link_args=[f"-Wl,--version-script={ROOT / EXPORTS}"],
-        )
+        CppExtension(name="torch_xla_cc._C", **options(MODULE, "torch_xla_cc/exports.map")),
+        Extension(name="torch_xla_cc.libpod", language="c++", **options(PLUGIN, "pod/exports.map")),
     ],
-    cmdclass={"build_ext": BuildExtension},
+    cmdclass={"build_ext": Build},
 )

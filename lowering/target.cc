@@ -92,6 +92,7 @@ Result<Target> ParseTarget(const std::string& full_name, int64_t world_size) {
   static const std::map<std::string, DeviceKind> kinds = {
       {"cpu", DeviceKind::kCpu},  {"tpu", DeviceKind::kTpu},  {"gpu", DeviceKind::kGpu},
       {"cuda", DeviceKind::kGpu}, {"rocm", DeviceKind::kGpu}, {"neuron", DeviceKind::kNeuron},
+      {"pod", DeviceKind::kPod},
   };
   const bool partitioned = full_name.rfind(kPartitioned, 0) == 0;
   const std::string name = partitioned ? full_name.substr(sizeof(kPartitioned) - 1) : full_name;

@@ -9,11 +9,12 @@
 
 namespace xla_cc {
 
-enum class DeviceKind { kCpu, kTpu, kGpu, kNeuron, kOther };
+// kPod: XLA:CPU in a process for each rank, which run one program (docs/pod.md).
+enum class DeviceKind { kCpu, kPod, kTpu, kGpu, kNeuron, kOther };
 
 struct Target {
   DeviceKind kind = DeviceKind::kCpu;
-  std::string name = "cpu";    // cpu, tpu:v5e, tpu:v5e:2x4, gpu:h100x8, spmd:tpu:v5e:2x4, ...
+  std::string name = "cpu";    // cpu, pod, tpu:v5e:2x4, gpu:h100x8, spmd:tpu:v5e:2x4, ...
   std::string device = "cpu";  // the kind and the generation of it: cpu, tpu, tpu:v5e, gpu:h100
   int64_t world_size = 1;
   Topology topology;  // of a TPU, if it is known
@@ -25,6 +26,12 @@ struct Target {
   // meet by channel and order has to be made (docs/spec.md, "Ordering").
   bool RanksAreThreads() const {
     return kind == DeviceKind::kCpu && world_size > 1 && !partitioned;
+  }
+  // Whether a group's members may run what the other ranks do not: then they must meet nobody else.
+  // Ranks on threads may, and those of a pod, of which only members call a group of
+  // torch.distributed.
+  bool OnlyMembersMeet() const {
+    return RanksAreThreads() || (kind == DeviceKind::kPod && !partitioned);
   }
   std::string ToString() const { return name + "/" + std::to_string(world_size); }
 };

@@ -11,6 +11,7 @@ import multiprocessing
 from collections.abc import Iterator
 
 import effort
+import pods
 import processes
 import pytest
 import worlds
@@ -77,6 +78,7 @@ def leaves_ranks() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _ranks() -> Iterator[None]:
     yield
+    pods.close_all()
     processes.close_all()
     worlds.close_all()
     for child in multiprocessing.active_children():  # of what ran beside tests: see beside.py

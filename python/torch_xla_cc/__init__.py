@@ -50,12 +50,13 @@ from torch_xla_cc._runtime import device as _device
 from torch_xla_cc._runtime import device_tensors as _device_tensors
 from torch_xla_cc._runtime import environment as _environment
 from torch_xla_cc._runtime import unpinned as _unpinned
+from torch_xla_cc._runtime.endings import RankFailed
 from torch_xla_cc._runtime.private import XLAC as _XLAC
 from torch_xla_cc._runtime.versions import UnsupportedVersion
 from torch_xla_cc._threads import compile_bridge as _compile_bridge
 from torch_xla_cc._threads import read_hooks as _read_hooks
 from torch_xla_cc._threads import worlds as _worlds
-from torch_xla_cc._threads.launch import RankFailed, launch
+from torch_xla_cc._threads.launch import launch
 from torch_xla_cc.adapters._torch_xla import install, installed, uninstall
 
 if _TYPE_CHECKING:

@@ -23,6 +23,7 @@ from torch_xla_cc.capabilities import (
     _expected,
     _grid,
     _measured,
+    _pod,
     _results,
     _table,
     _threads,
@@ -75,7 +76,7 @@ def differences(name: str, probes) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", [name for name in DEVICES if name != "cpu/4"])
+@pytest.mark.parametrize("name", [name for name in DEVICES if name[:3] not in ("cpu", "pod")])
 def test_sample_is_as_the_table_says(name):
     device = DEVICES[name]
     try:
@@ -87,6 +88,13 @@ def test_sample_is_as_the_table_says(name):
     probes = [probe for found in _ahead.probe(device, some) for probe in found]
     assert {cell for cell, _ in probes} == set(some)
     assert differences(name, probes) == []
+
+
+def test_sample_of_the_pod():
+    some = sample("pod/4", 30)
+    probes = [probe for found in _pod.probe(DEVICES["pod/4"], some) for probe in found]
+    assert {cell for cell, _ in probes} == set(some)
+    assert differences("pod/4", probes) == []
 
 
 def probed(cells):

@@ -1,15 +1,18 @@
-"""Many mixed calls: python tests/distributed/soak.py threads|processes [calls]
+"""Many mixed calls: python tests/distributed/soak.py threads|processes|pod [calls]
 
-Four ranks make the same random calls, and check each result. Prints the memory of the process(es)
-on the way: it must stay flat. tests/distributed/test_soak.py runs a short one.
+Four ranks make the same random calls, and check each result. Prints the memory of the process(es),
+and of the device processes of a pod, on the way: it must stay flat. tests/distributed/test_soak.py
+runs a short one.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 from pathlib import Path
 
+import pods
 import torch
 import torch.distributed as dist
 import torch_xla
@@ -19,9 +22,14 @@ import torch_xla_cc.distributed  # noqa: F401 (registers xla_cc)
 RANKS = 4
 
 
-def resident_mib() -> int:
-    fields = Path("/proc/self/statm").read_text().split()
-    return int(fields[1]) * 4096 >> 20
+def resident_mib() -> tuple[int, ...]:
+    """Of this process, and of its device process if it has one."""
+    own = os.getpid()
+    sizes = []
+    for pid in (own, *pods.device_processes([own]).values()):
+        fields = Path(f"/proc/{pid}/statm").read_text().split()
+        sizes.append(int(fields[1]) * 4096 >> 20)
+    return tuple(sizes)
 
 
 def _all_reduce(rank, device, n):
@@ -73,7 +81,7 @@ def _barrier(rank, device, n):
 CALLS = [_all_reduce, _broadcast, _all_gather, _reduce_scatter, _all_to_all, _ring, _barrier]
 
 
-def soak(rank: int, calls: int, seed: int = 0) -> list[int]:
+def soak(rank: int, calls: int, seed: int = 0) -> list[tuple[int, ...]]:
     """The memory at each tenth of the calls."""
     if not dist.is_initialized():
         dist.init_process_group("cpu:gloo,xla:xla_cc")
@@ -96,9 +104,10 @@ if __name__ == "__main__":
     import soak as this
     import worlds
 
-    run = {"threads": worlds.run, "processes": processes.run}[sys.argv[1]]
+    run = {"threads": worlds.run, "processes": processes.run, "pod": pods.run}[sys.argv[1]]
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 20_000
     for one in run(RANKS, this.soak, count, timeout_s=3600):
         print(one)
     worlds.close_all()
     processes.close_all()
+    pods.close_all()

@@ -1,9 +1,9 @@
 """What becomes of a call of torch.distributed, as seen: its nodes, and what the backend was asked.
 
-Ranks are threads, processes, or threads in a third way: with the backend that processes on TPU and
-GPU get, whose calls are nodes where all ranks have the same, and go through the host beside them.
-That runs on CPU devices as well, since they are in one process. So which of its calls are nodes is
-seen, and not said.
+Ranks are threads, processes, processes of a pod, or threads in another way: with the backend that
+processes on TPU and GPU get, whose calls are nodes where all ranks have the same, and go through
+the host beside them. That runs on CPU devices as well, since they are in one process. So which of
+its calls are nodes is seen, and not said.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import dataclasses
 from typing import Any
 
 import as_tpu
+import pods
 import processes
 import torch
 import torch.distributed as dist
@@ -28,6 +29,7 @@ RANKS = 4
 WHERE = {
     "threads": (worlds.run, torch_xla_cc.distributed.BACKEND),
     "processes": (processes.run, torch_xla_cc.distributed.BACKEND),
+    "pod": (pods.run, torch_xla_cc.distributed.BACKEND),
     "in the graph": (worlds.run, as_tpu.BACKEND),
 }
 

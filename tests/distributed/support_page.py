@@ -67,10 +67,14 @@ def page(seen: Callable[[str, str], list[Seen]]) -> str:
     lines = [_filled(_INTRO.format(**names)), ""]
     for title, rows in SECTIONS.items():
         lines += [f"## {title}", "", *([_NOTES[title]] if title in _NOTES else [])]
-        lines += ["| call | nodes | CPU threads | CPU processes | TPU | GPU |", "|---" * 6 + "|"]
+        lines += [
+            "| call | nodes | CPU threads | CPU processes | pod | TPU | GPU |",
+            "|---" * 7 + "|",
+        ]
         for label in rows:
             threads = seen("threads", label)
             cells = [_ops(threads), _cell(threads), _cell(seen("processes", label))]
+            cells.append(_cell(seen("pod", label)))
             cells += [_ahead(seen("in the graph", label), kind, _ops(threads)) for kind in _TARGETS]
             lines.append(f"| {label} | {' | '.join(cells)} |")
         lines.append("")

@@ -4,6 +4,7 @@ import functools
 
 import as_tpu
 import calls
+import pods
 import processes
 import pytest
 import torch
@@ -58,8 +59,8 @@ for _dtype, _kinds in calls.OTHER_TYPES.items():
         CASES[f"reduction_of {_dtype} {_kind}"] = (calls.reduction_of, _fields)
 
 
-RUN = {"threads": worlds.run, "processes": processes.run, "as on tpu": as_tpu.run}
-WHERE = ("threads", "processes")
+RUN = {"threads": worlds.run, "processes": processes.run, "pod": pods.run, "as on tpu": as_tpu.run}
+WHERE = ("threads", "processes", "pod")
 
 
 def init():

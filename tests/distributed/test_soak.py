@@ -1,12 +1,13 @@
 """A short soak; soak.py by itself runs the long one."""
 
 import effort
+import pods
 import processes
 import pytest
 import soak
 import worlds
 
-RUN = {"threads": worlds.run, "processes": processes.run}
+RUN = {"threads": worlds.run, "processes": processes.run, "pod": pods.run}
 
 
 @pytest.mark.parametrize("where", RUN)

@@ -198,8 +198,8 @@ TEST_P(EverythingElse, IsUntouchedWhereItIsNative) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, EverythingElse,
-                         testing::Values("cpu:4", "cpu:6", "tpu:v5e:2x4", "tpu:v4:2x2x2",
-                                         "gpu:h100x8"),
+                         testing::Values("cpu:4", "cpu:6", "pod:4", "pod:6", "tpu:v5e:2x4",
+                                         "tpu:v4:2x2x2", "gpu:h100x8"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name) c = std::isalnum(c) ? c : '_';

@@ -200,7 +200,7 @@ TEST_P(Modules, TextAndBytesAgree) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, Modules,
-                         testing::Values("cpu:4", "cpu:1", "tpu:v5e:2x4", "gpu:h100x8",
+                         testing::Values("cpu:4", "cpu:1", "pod:4", "tpu:v5e:2x4", "gpu:h100x8",
                                          "neuron:trn:8", "other:8", "spmd:cpu:4",
                                          "spmd:tpu:v5e:2x2", "spmd:gpu:h100x8"),
                          [](const auto& info) {

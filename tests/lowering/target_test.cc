@@ -54,6 +54,7 @@ INSTANTIATE_TEST_SUITE_P(
         Named{"gpu:rtx4090x2", 0, DeviceKind::kGpu, 2},
         Named{"tpu:v5e:1024x1024", 0, DeviceKind::kTpu, 1 << 20},
         Named{"cuda:a100x4", 0, DeviceKind::kGpu, 4}, Named{"rocm", 8, DeviceKind::kGpu, 8},
+        Named{"pod", 4, DeviceKind::kPod, 4}, Named{"POD:8", 0, DeviceKind::kPod, 8},
         Named{"neuron", 32, DeviceKind::kNeuron, 32},
         Named{"tensorcore9000", 2, DeviceKind::kOther, 2},
         Named{"tpu", 1 << 20, DeviceKind::kTpu, 1 << 20}));

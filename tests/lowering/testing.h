@@ -46,6 +46,7 @@ inline Target TargetOf(const std::string& name, int64_t world_size = 0) {
 }
 
 inline Target Cpu4() { return TargetOf("cpu", 4); }
+inline Target Pod4() { return TargetOf("pod", 4); }
 inline Target Tpu8() { return TargetOf("tpu:v5e:2x4"); }
 inline Target Gpu8() { return TargetOf("gpu:h100x8"); }
 

@@ -55,6 +55,21 @@ FLOORS = {
         ("torch_xla_cc/distributed/bind.h", "torch_xla_cc/distributed/bind.cc"),
         ("torch_xla_cc/module.cc",),
     ),
+    "pod": (
+        ("pod/abi", "pod/failure.h"),
+        ("pod/wire",),
+        *(
+            tuple(f"pod/{name}{suffix}" for name in names for suffix in (".h", ".cc"))
+            for names in (
+                ("event", "segments", "process", "element_type"),
+                ("link",),
+                ("objects",),
+                ("entry",),
+            )
+        ),
+        ("pod/api",),
+        ("pod/plugin.cc",),
+    ),
 }
 # What a tree stands on.
 BELOW = {"torch_xla_cc": "lowering"}

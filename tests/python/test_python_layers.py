@@ -13,6 +13,7 @@ FOLDER = Path(__file__).parents[2] / "python" / PACKAGE
 # From the ground up. A file imports from its own floor, and from those below it.
 FLOORS = (
     ("_C", "_runtime", "_hlo"),
+    ("_pod",),
     ("_aot", "_threads"),
     ("_ops",),
     ("xla_model", "functions", "_rings", "regions", "spmd", "distributed", "capabilities"),
@@ -22,9 +23,12 @@ FLOORS = (
     ("__init__", "cli"),
 )
 # On one floor, and strangers to each other.
-APART = {("_runtime", "_hlo"), ("_aot", "_threads"), ("distributed", "capabilities")}
+APART = {
+    *(("_runtime", "_hlo"), ("_aot", "_threads"), ("_hlo", "_pod")),
+    ("distributed", "capabilities"),
+}
 # They run by their paths, in processes of their own, which know nothing of the package.
-ALONE = {"_aot/child.py", "_aot/cpu_child.py"}
+ALONE = {"_aot/child.py", "_aot/cpu_child.py", "_pod/probe_child.py", "_pod/start.py"}
 
 FLOOR_OF = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 FILES = {

@@ -58,7 +58,12 @@ none. Forms of pairs: in a **ring** data gets back to a rank
 that sent some, in a **chain** it does not.
 """
 
-_NAMES = {"cpu": "XLA:CPU, ranks on threads", "tpu": "TPU", "gpu": "GPU"}
+_NAMES = {
+    "cpu": "XLA:CPU, ranks on threads",
+    "pod": "The pod: XLA:CPU, ranks that are processes",
+    "tpu": "TPU",
+    "gpu": "GPU",
+}
 
 
 def title(device: str) -> str:
@@ -84,6 +89,8 @@ _METHODS = """\
   products of small integers for reductions. Other numbers of threads were not probed. What an
   instruction becomes was not recorded; the programs that are compared side by side were compiled by
   the XLA:CPU of torch_xla once more, which compiles some instructions that ranks never meet in.
+- **The pod**: run on processes by jaxlib's CPU client with gloo, as the pod's device processes run
+  programs, the same on all ranks. The results were compared in the same way.
 - With 8 ranks and fewer all {types} types were probed, with more those that differ in their sort:
   {few}. The others are taken as these:
   {likes}.
@@ -248,6 +255,7 @@ _FIGURES = {
     "tpu": 'The other figures are the compiler\'s own; "bytes accessed" is memory\nof the device.',
     "gpu": _OTHERS,
     "cpu": _OTHERS,
+    "pod": _OTHERS,
 }
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.metadata
 import importlib.util
 import os
 import platform
 from collections.abc import Iterator
+from pathlib import Path
 
 from torch_xla_cc._runtime import environment, private, versions
 
@@ -97,6 +99,34 @@ def _runtime() -> Iterator[Finding]:
     )
 
 
+def _pod() -> Iterator[Finding]:
+    """What ranks of a pod need, if this is to be one: two of them are tried."""
+    if os.environ.get("PJRT_DEVICE") != "POD":
+        return
+    library = Path(__file__).parents[1] / "libpod.so"
+    yield Finding("pod: plugin", str(library), library.exists(), "make build, or reinstall")
+    plugins = importlib.metadata.entry_points(group="torch_xla.plugins")
+    found = any(plugin.value.startswith("txcc_pod:") for plugin in plugins)
+    how = "by its entry point" if found else "not: the package is not installed"
+    remedy = "pip install it, or call txcc_pod.register() before the first use of a device"
+    yield Finding("pod: torch_xla finds it", how, found, remedy)
+    version = versions.installed("jaxlib")
+    well = version == versions.JAXLIB
+    yield Finding("pod: jaxlib", version or "missing", well, "pip install 'torch_xla_cc[pod]'")
+    if well and not versions.problems():
+        said = _sum_of_two()
+        yield Finding("pod: a sum of two processes", said, said == "right", "what it says")
+
+
+def _sum_of_two() -> str:
+    """Whether two device processes start, meet and reduce."""
+    from torch_xla_cc.capabilities import _grid, _pod
+
+    cell = _grid.Cell("all_reduce", "f32", "sum", "world", "one")
+    ((_, outcome),) = next(_pod.probe(_grid.Device("pod", 2, "pod"), [cell]))
+    return "right" if outcome.result == "native" else f"{outcome.result}: {outcome.says}"
+
+
 def _ahead_of_time() -> Iterator[Finding]:
     """What compiling for devices that are not here takes. Not having it is no fault."""
     for package, name, extra in (
@@ -138,5 +168,6 @@ def findings() -> Iterator[Finding]:
     yield from _private_names()
     yield from _extension()
     yield from _runtime()
+    yield from _pod()
     yield from _ahead_of_time()
     yield from _fallbacks()

@@ -13,8 +13,9 @@ from torch_xla import runtime
 from .. import _C
 from .._ops.recording import Call, deliver, record
 from .._runtime.call_site import call_site
+from .._runtime.endings import result_of
 from .._threads import read_hooks
-from .._threads.launch import launch, result_of, timeout_of
+from .._threads.launch import launch, timeout_of
 from .compiled import is_cpu
 from .lines import lines
 from .trace import Step, Traced, living

@@ -7,7 +7,7 @@ import os
 from torch_xla_cc._runtime.show import show
 
 MOST_CPU_DEVICES = 128  # torch has no more devices of a kind
-_KINDS = ("CPU", "TPU", "CUDA", "NEURON")  # as torch_xla compares PJRT_DEVICE with them
+_KINDS = ("CPU", "TPU", "CUDA", "NEURON", "POD")  # as torch_xla compares PJRT_DEVICE with them
 
 
 def number(name: str, otherwise: int, *, who: str = "") -> int:

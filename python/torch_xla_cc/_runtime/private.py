@@ -164,7 +164,7 @@ _ATTRIBUTES = {
     "pjrt": ("_run_singleprocess",),
     "PipelineStageBase": ("_get_init_p2p_neighbors_ops",),
     "rendezvous": ("_rendezvous_handlers",),
-    "runtime": ("_WORLD_SIZE",),
+    "runtime": ("_ORDINAL", "_WORLD_SIZE", "_init_world_size_ordinal"),
     "torch_c": (
         "_ForceDispatchKeyGuard",
         "_dispatch_tls_local_exclude_set",

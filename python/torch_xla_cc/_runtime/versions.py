@@ -11,6 +11,7 @@ from importlib import metadata
 
 TORCH = "2.9.0"
 TORCH_XLA = "2.9.0"
+JAXLIB = "0.7.1"  # that runs the programs of a pod
 # What the adapters change parts of that are not promised to stay. Another version is warned about:
 # it may do, and what it lacks is an error.
 MADE_FOR = {

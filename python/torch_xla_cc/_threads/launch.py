@@ -19,7 +19,9 @@ import torch_xla
 from torch_xla.core import xla_model as stock
 
 from torch_xla_cc import _C
-from torch_xla_cc._runtime.environment import require_kind
+from torch_xla_cc._pod import ranks as pod_ranks
+from torch_xla_cc._runtime.endings import RankFailed, result_of
+from torch_xla_cc._runtime.environment import number, require_kind
 from torch_xla_cc._runtime.private import XLAC, pjrt, runtime
 from torch_xla_cc._runtime.show import show
 from torch_xla_cc._threads import checkpoints, compiling, cpu_devices, eager, read_hooks, worlds
@@ -43,10 +45,6 @@ os.register_at_fork(after_in_child=_note_fork)
 def at_end(forget: Callable[[], None]) -> None:
     """Have each launch call `forget` when it ends, for what others note of its ranks."""
     _at_end.append(forget)
-
-
-class RankFailed(RuntimeError):
-    """Raised by launch when a rank's exception cannot be raised itself."""
 
 
 class _Stopped(BaseException):
@@ -103,16 +101,6 @@ class _Rank:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self.thread.ident), ctypes.py_object(_Stopped)
             )
-
-
-def result_of(fn: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 (as fn)
-    """What it returns; None if it ends by sys.exit() or sys.exit(0), as a process ends well."""
-    try:
-        return fn(*args)
-    except SystemExit as end:
-        if end.code is None or (isinstance(end.code, int) and end.code == 0):
-            return None
-        raise
 
 
 def _cause(rank: int, error: BaseException) -> str:
@@ -194,6 +182,7 @@ def launch(
     nprocs: int | None = None,
     *,
     timeout_s: float | None = None,
+    pod: bool = False,
 ) -> list[Any]:
     """Run `fn(rank, *args)` on every device; the return values, by rank.
 
@@ -209,9 +198,14 @@ def launch(
       nprocs: the number of CPU devices; CPU_NUM_DEVICES if not given.
       timeout_s: how long ranks wait for one that does not come; TORCH_XLA_CC_TIMEOUT_S or 600 s if
         not given. Ranks that are processes wait as XLA has them: what is given is warned about.
+      pod: the ranks are processes of this machine, each with a device of the pod (docs/pod.md). fn,
+        args and results are pickled; the script's own calls stand under `if __name__ ==
+        "__main__":`, as for each way to start processes.
     """
     _check_call(fn, args)
     limit = timeout_of(timeout_s)
+    if pod:
+        return pod_ranks.run(fn, args, _pod_size(nprocs), None if timeout_s is None else limit)
     os.environ.setdefault("PJRT_DEVICE", "CPU")
     require_kind("launch")
     if runtime.device_type() != "CPU":
@@ -243,6 +237,17 @@ def launch(
         return _launch_threads(fn, args, nprocs, limit)
     finally:
         _running.release()
+
+
+def _pod_size(nprocs: int | None) -> int:
+    """How many processes, asked for or by POD_NUM_DEVICES."""
+    count = number("POD_NUM_DEVICES", 1, who="launch") if nprocs is None else nprocs
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise ValueError(
+            f"launch: nprocs = {show(nprocs)}, but it must be a number of processes, from 1, with "
+            "pod=True. Name it, or set POD_NUM_DEVICES"
+        )
+    return count
 
 
 def _check_call(fn: object, args: object) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from torch_xla_cc.capabilities import _ahead, _measured, _shapes, _sides, _threads
+from torch_xla_cc.capabilities import _ahead, _measured, _pod, _shapes, _sides, _threads
 from torch_xla_cc.capabilities._grid import DEVICES, Cell, Device, cells
 from torch_xla_cc.capabilities._results import Probe, State
 
@@ -19,6 +19,8 @@ from torch_xla_cc.capabilities._results import Probe, State
 def _outcomes(device: Device, todo: Sequence[Cell], jobs: int) -> Iterator[list[Probe]]:
     if device.name == "cpu":
         return _threads.probe(device, todo)
+    if device.name == "pod":
+        return _pod.probe(device, todo)
     return _ahead.probe(device, todo, jobs)
 
 

@@ -63,6 +63,7 @@ def same(cell: Cell, got: torch.Tensor, wanted: torch.Tensor) -> bool:
     """Whether a result is what it must be."""
     if cell.op not in REDUCTIONS:
         return torch.equal(got.contiguous().view(torch.uint8), wanted)
+    wanted = wanted.to(DTYPES[cell.type])  # products of many ranks wrap around
     plain = got.to(torch.complex128) if got.is_complex() else got.to(torch.float64)
     return torch.equal(plain, wanted.to(plain.dtype))
 
@@ -71,7 +72,7 @@ def _one(cell: Cell, rank: int, world: int, data: list[torch.Tensor]) -> torch.T
     own = data[rank]
     if cell.op == "parameter":
         return own
-    if cell.form in ("chain", "ring"):
+    if cell.form in ("chain", "ring", "ring:shuffled"):
         sources = [source for source, target in pairs(cell.form, world) if target == rank]
         return data[sources[0]] if sources else torch.zeros_like(own)
     lists = groups(cell.form, world) or [list(range(world))]

@@ -74,7 +74,7 @@ class Cell(NamedTuple):
 class Device(NamedTuple):
     """A kind of device as the table names it, in a world of some size."""
 
-    name: str  # cpu, tpu:v5e, gpu:h100
+    name: str  # cpu, pod, tpu:v5e, gpu:h100
     world: int
     target: str  # for lowering and compiling
 
@@ -98,12 +98,14 @@ def _devices() -> list[Device]:
         for generation, shape in shapes.items()
     ]
     gpus = [Device(f"gpu:{name}", 8, f"gpu:{name}x8") for name in ("h100", "a100", "b200")]
-    found = {str(device): device for device in [*tpus, *gpus, Device("cpu", 4, "cpu")]}
+    cpus = [Device("cpu", 4, "cpu"), Device("pod", 4, "pod")]
+    found = {str(device): device for device in [*tpus, *gpus, *cpus]}
     # In the order in which one would miss them.
     first = [
         "tpu:v5e/8",
         "gpu:h100/8",
         "cpu/4",
+        "pod/4",
         "tpu:v5e/256",
         "tpu:v5e/128",
         "tpu:v5e/64",

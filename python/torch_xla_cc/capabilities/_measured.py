@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ._results import State  # needs protobuf, as probing does and reading does not
 
 PATH = Path(__file__).with_name("measured.json")
-PACKAGES = ("torch_xla", "libtpu", "jax-cuda12-pjrt")
+PACKAGES = ("torch_xla", "libtpu", "jax-cuda12-pjrt", "jaxlib")
 
 # In which order the members of a set are written.
 _ORDER = {

@@ -30,7 +30,7 @@ def outcome_of(result: CompiledProgram | CompilerError) -> Outcome:
     if isinstance(result, CompilerTimeout):
         return Outcome(TIMEOUT)
     if isinstance(result, CompilerCrashed):
-        return Outcome(CRASHED, says=_last_words(result.stderr))
+        return Outcome(CRASHED, says=last_words(result.stderr))
     if isinstance(result, CompilerError):
         return Outcome(REFUSED, says=normalised(str(result).partition("': ")[2]))
     counts = Counter(found.opcode for found in collectives(result))
@@ -47,7 +47,7 @@ _FATAL = re.compile(r"^F\d{4} [\d:.]+ +\d+ ([\w./-]+:\d+\] .*)|(Check failed: .*
 _STATUS = re.compile(r"^Status: (.*)", re.M)
 
 
-def _last_words(stderr: str) -> str:
+def last_words(stderr: str) -> str:
     found = _STATUS.search(stderr) or _FATAL.search(stderr)
     if found:
         return normalised(next(group for group in found.groups() if group))

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from .._aot import CompiledProgram, CompilerError, collectives, compile_hlo
-from . import _cpu
+from . import _cpu, _pod
 from ._emit import both_ends, lower
 from ._grid import OPS, REDUCTIONS, Cell, Device
 from ._results import counted, normalised, outcome_of
@@ -51,7 +51,7 @@ def emitted(cell: Cell, device: Device, rule: str) -> tuple[list[str], int, byte
     lowered = lower(cell, device, rule, [SHAPE])
     opcodes, wire, code = lowered["opcodes"], lowered["wire_bytes"], bytes(lowered["bytes"])
     # XLA:CPU has no instruction for a send, so that a recv is all of it.
-    if cell.op == "recv" and device.name != "cpu":
+    if cell.op == "recv" and device.name not in ("cpu", "pod"):
         opcodes = [*lower(cell._replace(op="send"), device, rule, [SHAPE])["opcodes"], *opcodes]
         code = both_ends(cell, device, rule, [SHAPE])
     return list(opcodes), wire, code
@@ -66,6 +66,8 @@ def _side(cell: Cell, device: Device, rule: str) -> dict[str, Any]:
     try:
         if device.name == "cpu":
             program = _cpu.compile_hlo(code, device.world, TIMEOUT_S)
+        elif device.name == "pod":
+            program = _pod.compile_hlo(code, device.world)
         else:
             program = compile_hlo(code, device.target, timeout_s=TIMEOUT_S)
     except CompilerError as error:

@@ -10,7 +10,12 @@ from ._measured import Box, Measured, box_key, boxes
 from ._outcome import CRASHED, NATIVE, SLOW, TIMEOUT, WRONG, Outcome
 
 _LONGEST = 100
-_COMPILER = {"cpu": "XLA:CPU", "tpu": "the TPU compiler", "gpu": "the GPU compiler"}
+_COMPILER = {
+    "cpu": "XLA:CPU",
+    "pod": "the pod",
+    "tpu": "the TPU compiler",
+    "gpu": "the GPU compiler",
+}
 
 
 # What the compilers' messages mean, where the first line does not say it to people.
@@ -31,6 +36,9 @@ _PHRASES = (
     ("not suppored by NCCL", "NCCL has no such type"),
     ("not implemented on TPU", "it does not implement it"),
     ("not supported by XLA:CPU", "it does not implement it"),
+    ("requires a single operand", "StableHLO has none of several operands"),
+    ("replica id -1", "it wants groups of one size"),
+    ("was given -1", "it wants groups of one size"),
     ("must be on different devices", "it takes none between replicas"),
     ("C128 is not supported", "it has no such type"),
 )

@@ -21,7 +21,7 @@ from torch_xla_cc._ops.call_modes import in_graph, on_paper, one_buffer
 from torch_xla_cc._runtime import coalescing as _coalescing
 from torch_xla_cc._runtime.private import backend_plugins, c10d_bindings
 from torch_xla_cc._threads.worlds import this_rank
-from torch_xla_cc.distributed import _autograd, _flight
+from torch_xla_cc.distributed import _autograd, _flight, _replicas
 from torch_xla_cc.distributed._end import leave_groups
 from torch_xla_cc.distributed._flight import flight_recorder
 from torch_xla_cc.distributed._groups import monitored_barrier, split_group
@@ -104,6 +104,8 @@ def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
         c10d_bindings.PrefixStore("gloo", store), rank, size, timeout
     )
     _meet(store, rank, size, timeout)
+    if in_graph:
+        _replicas.require(size)
     group, milliseconds = _group(options), _milliseconds(options)
     return _C.process_backend(gloo, store, _check_mode(), in_graph, group, milliseconds)
 

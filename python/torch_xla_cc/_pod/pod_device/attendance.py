@@ -1,0 +1,338 @@
+"""Who of the world is there: each device process is connected with that of rank 0 while it lives.
+
+They meet there before jaxlib's client joins them, which ends its process if one does not come. Then
+the kernel closes the connection of a process that dies, whatever of, so the others hear of it at
+once; jaxlib's service would tell after its heartbeat's timeout. Of a machine or network that has
+gone the kernel tells after lines.SILENT_S. Rank 0's process stays until the others have left:
+jaxlib ends a process whose coordination service has gone.
+
+Lines are said, a word and the rest: `meet ADDRESS`, of jaxlib's service, `lost WHAT`, `bye`. Who
+has waited too long for the others says `late WHAT` to rank 0, which asks all `where` they are; they
+answer `at WHAT`, and all of that is what is lost. Of what ranks meet in (agreement.py) they say
+`asks PLACE WHAT`, `begun PLACE`, `has PLACE WHAT`, `later PLACE` and `agreed PLACE`: a place is a
+group and the number of a meeting in it, as in `0,2,3:17`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+import threading
+from collections.abc import Callable
+
+from . import lines
+from .agreement import Agreement, Place
+from .errors import DEADLINE_EXCEEDED, INVALID_ARGUMENT, UNAVAILABLE, Refused
+
+_TO_ANSWER_S = 2.0
+_STRANGER_S = 10.0  # to say that it belongs here
+
+Lost = Callable[[str], None]
+Where = Callable[[], str]  # how far the programs of this rank are, in words
+At = Callable[[tuple[int, ...], int], "str | None"]  # what this rank has met a group in
+
+
+class Host:
+    """Of rank 0: it hears of all, and tells all."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        size: int,
+        token: str,
+        lost: Lost,
+        where: Where,
+        at: At,
+    ) -> None:
+        self._lost, self._where, self._at = lost, where, at
+        self._asks = _Asks(lost)
+        self._agreement = Agreement(self._ask, self._agreed, self._tell)
+        self._size = size
+        self._token = token.encode()
+        self._changed = threading.Condition()
+        self._there: dict[int, lines.Speaker] = {}
+        self._left: set[int] = set()
+        self._answers: dict[int, str] | None = None  # of the ranks that were asked where they are
+        self._wrong = ""
+        # Who starts this process holds the port meanwhile.
+        self._listener = socket.create_server(address, backlog=size, reuse_port=True)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def meet(self, service: str, timeout_s: float) -> str:
+        """Wait for all; tells them where jaxlib's service is, and returns that."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._wrong or len(self._there) + len(self._left) == self._size - 1,
+                timeout_s,
+            )
+            missing = sorted({*range(1, self._size)} - {*self._there, *self._left})
+            if missing and not self._wrong:
+                self._wrong = _not_come(missing, self._size, timeout_s)
+            code = DEADLINE_EXCEEDED if missing else INVALID_ARGUMENT
+        if self._wrong:
+            self._say_all("lost", self._wrong)
+            raise Refused(code, self._wrong)
+        self._say_all("meet", service)
+        return service
+
+    def _accept(self) -> None:
+        while True:
+            connection, _ = self._listener.accept()
+            threading.Thread(target=self._attend, args=(connection,), daemon=True).start()
+
+    def _attend(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as said:
+            lines.probe(connection)
+            connection.settimeout(_STRANGER_S)
+            token, _, numbers = lines.line(said).partition(b" ")
+            if not secrets.compare_digest(token, self._token):
+                return
+            connection.settimeout(None)
+            rank, size = map(int, numbers.split())
+            with self._changed:
+                if size != self._size or rank in self._there:
+                    self._wrong = self._disagree(rank, size)
+                    connection.sendall(f"lost {self._wrong}\n".encode())
+                    self._changed.notify_all()
+                    return
+                self._there[rank] = lines.Speaker(connection)
+                self._changed.notify_all()
+            bye = False
+            try:
+                while line := said.readline(lines.LONGEST):
+                    word, _, what = line.decode().strip().partition(" ")
+                    bye = word == "bye"
+                    self._hear(rank, word, what)
+                how = lines.ENDED
+            except OSError as error:
+                how = lines.how(error)
+            with self._changed:
+                self._there.pop(rank)
+        if not bye:
+            what = f"the device process of rank {rank} {how}"
+            with self._changed:
+                self._wrong = self._wrong or what  # if they have not met yet
+                self._changed.notify_all()
+            self._tell(what)
+        with self._changed:
+            self._left.add(rank)
+            self._changed.notify_all()
+
+    def _hear(self, rank: int, word: str, what: str) -> None:
+        place, _, more = what.partition(" ")
+        if word == "asks":
+            self._agreement.asked(rank, lines.place(place), more)
+        elif word in ("has", "later"):
+            self._agreement.answered(rank, lines.place(place), more if word == "has" else None)
+        elif word == "lost":
+            self._tell(what)
+        elif word == "late":
+            self.late(what)
+        elif word == "at":
+            with self._changed:
+                if self._answers is not None:
+                    self._answers[rank] = what
+                    self._changed.notify_all()
+
+    def _ask(self, rank: int, place: Place) -> None:
+        """Have a rank say what it has there."""
+        if rank == 0:
+            self._agreement.answered(0, place, self._at(*place))
+            return
+        with self._changed:
+            connection = self._there.get(rank)
+        if connection is None:  # it has left: the collective will say so
+            self._agreement.answered(rank, place, None)
+        else:
+            connection.say(f"begun {lines.text(place)}")
+
+    def _agreed(self, rank: int, place: Place) -> None:
+        with self._changed:
+            connection = self._there.get(rank)
+        if rank == 0:
+            self._asks.agreed(place)
+        elif connection is not None:
+            connection.say(f"agreed {lines.text(place)}")
+
+    def ask(self, place: Place, what: str) -> None:
+        """Wait until all that have come there have answered."""
+        self._asks.wait(place, lambda: self._agreement.asked(0, place, what))
+
+    def tell(self, place: Place, what: str) -> None:
+        """What this rank has there, without waiting for the others."""
+        self._agreement.answered(0, place, what)
+
+    def late(self, what: str) -> None:
+        """Have all hear that one has waited too long, and where each rank is."""
+        threading.Thread(target=self._find_out, args=(what,), daemon=True).start()
+
+    def _find_out(self, what: str) -> None:
+        with self._changed:
+            if self._answers is not None:
+                return  # of several that are late the first says it
+            self._answers = {0: self._where()}
+        self._say_all("where", "")
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._answers or {}) == self._size, _TO_ANSWER_S)
+            answers = dict(self._answers)
+        said = (f"rank {i} {answers.get(i, 'does not answer')}" for i in range(self._size))
+        self._tell(f"{what}: {'; '.join(said)}")
+
+    def _disagree(self, rank: int, size: int) -> str:
+        if size != self._size:
+            return (
+                f"rank {rank} says that the pod has {size} ranks, and rank 0 that it has "
+                f"{self._size}: give all the same WORLD_SIZE"
+            )
+        return (
+            f"two processes say that they are rank {rank} of the pod: give each a RANK of its own"
+        )
+
+    def _say_all(self, word: str, what: str) -> None:
+        with self._changed:
+            others = list(self._there.values())
+        for other in others:
+            other.say(f"{word} {lines.one_line(what)}")
+
+    def _tell(self, what: str) -> None:
+        with self._changed:
+            gone = sorted(self._left)
+        if gone:
+            what = f"{what} (ranks that had ended before: {gone})"
+        self._say_all("lost", what)
+        self._asks.lose(what)
+
+    def fail(self, what: str) -> None:
+        """Something that ends all that they do together."""
+        self._tell(lines.one_line(what))
+
+    def leave(self) -> None:
+        """Wait until all others have left."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._left) == self._size - 1)
+
+
+def _not_come(missing: list[int], size: int, timeout_s: float) -> str:
+    ranks = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
+    return (
+        f"{ranks} of the pod's {size} did not come within {timeout_s:g} s. Look why they did not "
+        "start; TORCH_XLA_CC_TIMEOUT_S is how long to wait"
+    )
+
+
+class _Asks:
+    """What this rank waits to be agreed upon; and that it hears when all is lost."""
+
+    def __init__(self, lost: Lost) -> None:
+        self._lost = lost
+        self._changed = threading.Condition()
+        self._waits: set[Place] = set()
+        self._why: str | None = None
+
+    def wait(self, place: Place, ask: Callable[[], None]) -> None:
+        with self._changed:
+            self._waits.add(place)
+        ask()
+        with self._changed:
+            self._changed.wait_for(lambda: place not in self._waits or self._why is not None)
+            if self._why is not None:
+                raise Refused(UNAVAILABLE, self._why)
+
+    def agreed(self, place: Place) -> None:
+        with self._changed:
+            self._waits.discard(place)
+            self._changed.notify_all()
+
+    def lose(self, what: str) -> None:
+        with self._changed:
+            self._why = self._why or what
+            self._changed.notify_all()
+        self._lost(what)
+
+
+class Guest:
+    """Of the other ranks."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        rank: int,
+        size: int,
+        token: str,
+        timeout_s: float,
+        lost: Lost,
+        where: Where,
+        at: At,
+    ) -> None:
+        self._where, self._at = where, at
+        self._asks = _Asks(lost)
+        self._leaves = False
+        self._has_lost = threading.Event()
+        self._connection = lines.connected(address, timeout_s)
+        lines.probe(self._connection)
+        self._speaker = lines.Speaker(self._connection)
+        self._said = self._connection.makefile("rb")
+        self._speaker.say(f"{token} {rank} {size}")
+
+    def meet(self, timeout_s: float) -> str:
+        """Wait until all have come; where jaxlib's service is."""
+        # Rank 0 gives up in this time, and may have begun a moment later than this one.
+        self._connection.settimeout(2 * timeout_s)
+        word, _, what = lines.line(self._said).decode().strip().partition(" ")
+        self._connection.settimeout(None)
+        if word != "meet":
+            raise Refused(
+                DEADLINE_EXCEEDED,
+                what or "the device process of rank 0 has ended, or has another token of the pod",
+            )
+        threading.Thread(target=self._listen, daemon=True).start()
+        return what
+
+    def _listen(self) -> None:
+        try:
+            while line := self._said.readline(lines.LONGEST):
+                word, _, what = line.decode().strip().partition(" ")
+                if word == "where":
+                    self._speaker.say(f"at {lines.one_line(self._where())}")
+                elif word == "begun":
+                    mine = self._at(*lines.place(what))
+                    self._speaker.say(f"later {what}" if mine is None else f"has {what} {mine}")
+                elif word == "agreed":
+                    self._asks.agreed(lines.place(what))
+                else:
+                    self._lose(what)
+            how = lines.ENDED
+        except OSError as error:
+            how = lines.how(error)
+        if not self._leaves:
+            self._lose(f"the device process of rank 0 {how}")
+
+    def _lose(self, what: str) -> None:
+        self._has_lost.set()
+        self._asks.lose(what)
+
+    def ask(self, place: Place, what: str) -> None:
+        """Wait until all that have come there have answered."""
+        self._asks.wait(place, lambda: self._speaker.say(f"asks {lines.text(place)} {what}"))
+
+    def tell(self, place: Place, what: str) -> None:
+        """What this rank has there, without waiting for the others."""
+        self._speaker.say(f"has {lines.text(place)} {what}")
+
+    def fail(self, what: str) -> None:
+        """Something that ends all that they do together: rank 0 tells it to all."""
+        self._speaker.say(f"lost {lines.one_line(what)}")
+
+    def late(self, what: str) -> None:
+        """This rank has waited too long for the others. Rank 0 tells all, if it is there."""
+        self._speaker.say(f"late {lines.one_line(what)}")
+        if not self._has_lost.wait(2 * _TO_ANSWER_S):
+            self._lose(f"{what}; rank 0 does not answer")
+
+    def leave(self) -> None:
+        """Say that this is no accident."""
+        self._leaves = True
+        self._speaker.say("bye")
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)

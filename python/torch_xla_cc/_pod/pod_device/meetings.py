@@ -1,0 +1,94 @@
+"""What ranks meet in: the collectives of programs, in their order, to be compared.
+
+Ranks may run different programs by right, since of a group only its members have the collective.
+So what is the same is, for each group, the list of its collectives. XLA and gloo compare nothing:
+where lists differ, ranks wait or get wrong numbers.
+
+A rank that runs something with collectives for the first time asks the others of its groups what
+they have there, and waits for that. What it has run before it only tells.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from typing import NamedTuple
+
+import numpy as np
+
+_INSTRUCTION = re.compile(
+    r"^\s*(?:ROOT )?\S+ = (?P<type>.+?) (?P<op>all-gather|all-reduce|all-to-all|ragged-all-to-all"
+    r"|collective-broadcast|collective-permute|reduce-scatter)(?:-start)?\((?P<rest>.*)$",
+    re.MULTILINE,
+)
+_LAYOUT = re.compile(r"(?<=\])\{[^}]*\}")
+_LISTS = re.compile(r"(?:replica_groups|source_target_pairs)=\{((?:\{[\d,]*\},?)*)\}")
+_IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_DIMENSIONS = re.compile(r"dimensions=\{[\d,]*\}")
+_SHOWN = 300  # characters
+_KEPT = 4096  # of each group, for those that ask
+
+
+class Meeting(NamedTuple):
+    """A program's collectives of one group."""
+
+    group: tuple[int, ...]
+    what: str  # a hash of them all, and the first in words
+
+
+def of_program(text: str, rank: int, size: int) -> tuple[Meeting, ...]:
+    """The groups that a rank meets in a program, given as HLO, and in what."""
+    found: dict[tuple[int, ...], list[str]] = {}
+    for match in _INSTRUCTION.finditer(text):
+        for group in _groups(match["rest"], size):
+            if rank in group and len(group) > 1:
+                shape = _LAYOUT.sub("", match["type"])
+                along = _DIMENSIONS.search(match["rest"])
+                words = (match["op"], shape, along[0] if along else "")
+                found.setdefault(group, []).append(" ".join(words).strip())
+    return tuple(
+        Meeting(group, f"{hashlib.sha256(said.encode()).hexdigest()[:16]} {said[:_SHOWN]}")
+        for group, lines in found.items()
+        for said in ["; ".join(lines)]
+    )
+
+
+def _groups(attributes: str, size: int) -> list[tuple[int, ...]]:
+    if iota := _IOTA.search(attributes):
+        shape, dims, order = (
+            [int(n) for n in part.split(",")] if part else None for part in iota.groups()
+        )
+        assert shape is not None and dims is not None
+        ids = np.arange(int(np.prod(dims))).reshape(dims).transpose(order).reshape(shape)
+        return [tuple(row) for row in ids.tolist()]
+    lists = _LISTS.search(attributes)
+    rows = re.findall(r"\{([\d,]+)\}", lists[1]) if lists else []
+    groups = [tuple(int(n) for n in row.split(",")) for row in rows]
+    if "source_target_pairs" in attributes:
+        return [tuple(sorted({rank for pair in groups for rank in pair}))]
+    return groups or [tuple(range(size))]
+
+
+class Begun:
+    """What this rank has met others in, from the first on."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begun: dict[tuple[int, ...], dict[int, str]] = {}
+        self._counts: dict[tuple[int, ...], int] = {}
+
+    def begin(self, meeting: Meeting) -> int:
+        """Its number in its group."""
+        with self._lock:
+            number = self._counts.get(meeting.group, 0)
+            self._counts[meeting.group] = number + 1
+            kept = self._begun.setdefault(meeting.group, {})
+            kept[number] = meeting.what
+            kept.pop(number - _KEPT, None)
+            return number
+
+    def at(self, group: tuple[int, ...], number: int) -> str | None:
+        """What it was; None if this rank has not come so far (or no longer knows)."""
+        with self._lock:
+            return self._begun.get(group, {}).get(number)

@@ -1,0 +1,134 @@
+"""Programs: from what torch_xla sends to what jaxlib runs, and what is known of them."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import protos, types
+from .errors import INVALID_ARGUMENT, UNIMPLEMENTED, Refused
+from .jaxlib_xla import xla
+from .meetings import Meeting, of_program
+from .wire import Writer
+
+_MAGIC = b"torch_xla_cc pod 1\n"
+_COLLECTIVES = (
+    *("all-gather", "all-reduce", "all-to-all", "collective-", "reduce-scatter"),
+    *("ragged-all-to-all", "send(", "recv("),
+)
+
+
+class Program(NamedTuple):
+    """One that can run."""
+
+    loaded: Any
+    options: bytes
+    facts: Writer
+    output_sizes: list[int]
+    has_collectives: bool
+    meetings: tuple[Meeting, ...]
+
+
+def compiled(client: Any, form: str, code: memoryview, options: memoryview) -> Program:
+    """Of a HloModuleProto ("hlo") or StableHLO ("mlir"), with a CompileOptionsProto."""
+    settings, devices = _settings(client, bytes(options))
+    if form == "hlo":
+        computation = xla.XlaComputation(bytes(code))
+        module = xla.mlir.xla_computation_to_mlir_module(computation)
+    elif form == "mlir":
+        module = bytes(code)
+    else:
+        raise Refused(UNIMPLEMENTED, f"programs in the format {form!r} are not taken by the pod")
+    loaded = client.compile_and_load(module, devices, settings)
+    return _known(client, loaded, bytes(options))
+
+
+def serialized(client: Any, program: Program) -> bytes:
+    """To be loaded by `loaded` with the same jaxlib."""
+    code = client.serialize_executable(program.loaded)
+    sizes = struct.pack("<QQ", len(program.options), len(code))
+    return b"".join((_MAGIC, sizes, program.options, code))
+
+
+def loaded(client: Any, code: memoryview, options: memoryview) -> Program:
+    """What was serialized; with other options, if there are any."""
+    start = len(_MAGIC)
+    if bytes(code[:start]) != _MAGIC:
+        raise Refused(INVALID_ARGUMENT, "these bytes are no program that the pod has serialized")
+    size, _ = struct.unpack_from("<QQ", code, start)
+    start += 16
+    own = bytes(options) or bytes(code[start : start + size])
+    settings, devices = _settings(client, own)
+    program = client.deserialize_executable(bytes(code[start + size :]), devices, settings)
+    return _known(client, program, own)
+
+
+def _settings(client: Any, serialized: bytes) -> tuple[Any, Any]:
+    """jaxlib's options, for its own numbers of devices, and the devices in their order."""
+    settings = xla.CompileOptions.ParseFromString(serialized)
+    every = {device.process_index: device for device in client.devices()}
+    replicas, partitions = settings.num_replicas, settings.num_partitions
+    build = settings.executable_build_options
+    replicas, partitions = max(replicas, build.num_replicas), max(partitions, build.num_partitions)
+    given = build.device_assignment
+    if given is None:
+        rows = np.arange(replicas * partitions).reshape(replicas, partitions)
+    else:
+        rows = np.array(protos.device_ids(given.serialize())).T
+    unknown = sorted(set(rows.flatten().tolist()) - set(every))
+    if unknown:
+        raise Refused(
+            INVALID_ARGUMENT, f"the program runs on devices {unknown}, the pod has {len(every)}"
+        )
+    ids = np.vectorize(lambda process: every[process].id)(rows).astype(np.int32)
+    settings.num_replicas, settings.num_partitions = rows.shape
+    settings.device_assignment = xla.DeviceAssignment.create(ids)
+    devices = tuple(every[process] for process in rows.flatten().tolist())
+    return settings, xla.DeviceList(devices)
+
+
+def _known(client: Any, loaded: Any, options: bytes) -> Program:
+    settings = xla.CompileOptions.ParseFromString(options)
+    build = settings.executable_build_options
+    replicas = max(settings.num_replicas, build.num_replicas)
+    partitions = max(settings.num_partitions, build.num_partitions)
+    (module,) = loaded.hlo_modules()
+    proto = module.as_serialized_hlo_module_proto()
+    result = xla.XlaComputation(proto).program_shape().result_shape()
+    outputs = result.tuple_shapes() if result.is_tuple() else [result]
+    for output, layout in zip(outputs, loaded.get_output_layouts(), strict=True):
+        _check(output, layout)
+    facts = Writer().text(module.name).content(loaded.fingerprint or b"")
+    facts.content(protos.with_config(proto, replicas, partitions))
+    facts.number(replicas).number(partitions).number(loaded.size_of_generated_code_in_bytes())
+    facts.numbers(protos.donated_parameters(proto))
+    kinds = [types.number_of(output.xla_element_type().name) for output in outputs]
+    facts.numbers(kinds)
+    for output in outputs:
+        facts.numbers(output.dimensions())
+    sizes = [
+        types.size_of(kind, output.dimensions())
+        for kind, output in zip(kinds, outputs, strict=True)
+    ]
+    text = module.to_string()
+    meets_others = any(name in text for name in _COLLECTIVES)
+    meets = of_program(text, client.process_index(), len(client.devices())) if meets_others else ()
+    return Program(loaded, options, facts, sizes, meets_others, meets)
+
+
+def _check(output: Any, layout: Any) -> None:
+    if not output.is_array():
+        raise Refused(
+            UNIMPLEMENTED, f"an output of the type {output} is not implemented by the pod"
+        )
+    if not output.is_static():
+        raise Refused(
+            UNIMPLEMENTED,
+            f"an output of a size that is known only when it has run, {output}, is not "
+            "implemented by the pod: PJRT plugins have none. Use sizes that no value decides",
+        )
+    order = layout._xla_layout().minor_to_major()
+    if list(order) != list(range(len(order)))[::-1]:
+        raise Refused(UNIMPLEMENTED, f"an output with the layout {order} is not implemented")

@@ -1,0 +1,237 @@
+"""What takes time on the device, in the order in which it came: programs, and what reads them.
+
+It happens on a thread of its own, so that a tensor that is there can be read while a collective
+waits for another rank.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from . import errors, store
+from .programs import Program
+from .wire import Line, Writer
+
+_LOOK_S = 1.0
+_TO_HEAR_S = 2.0  # gloo notices that a connection closed, and attendance.py too, at about one time
+
+
+class Job(Protocol):
+    """Something to be done, or not."""
+
+    def work(self) -> Writer | None:
+        """Do it; returns what is answered."""
+
+    def fail(self, error: BaseException) -> None:
+        """It has not been done, for this reason."""
+
+
+class Runs:
+    """Jobs of one device. Its owner adds them from one thread."""
+
+    def __init__(self, line: Line, failed: Callable[[BaseException], None]) -> None:
+        self._line = line
+        self._failed = failed  # called if a program fails that others run as well
+        self._lock = threading.Lock()
+        self._broken: errors.Refused | None = None
+        self._heard = threading.Event()
+        self._held: set[Job] = set()  # of those that wait, which lose() leaves alone
+        self._met = 0  # programs that meet others, which have begun
+        self._since: float | None = None  # when the last of them began, while it runs
+        self._begin()
+
+    def _begin(self) -> None:
+        self._waiting: dict[Job, tuple[int, bool]] = {}  # the request, and whether it meets others
+        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        threading.Thread(target=self._work, args=(self._jobs,), daemon=True).start()
+
+    def add(self, job: Job, request: int, meets_others: bool) -> None:
+        """Do it after all others; at once, if there are none and it waits for no other rank."""
+        with self._lock:
+            broken = self._broken if meets_others else None
+            here = not meets_others and not self._waiting
+            if broken is None:
+                self._waiting[job] = request, meets_others
+            jobs = self._jobs
+        if broken is not None:
+            job.fail(broken)
+            self._refuse(request, broken)
+        elif here:
+            self._do(job)
+        else:
+            jobs.put(job)
+
+    def lose(self, error: errors.Refused) -> None:
+        """Another rank has gone: what waits may wait for it, and cannot be called back."""
+        with self._lock:
+            if self._broken is not None:
+                return  # what has come since waits for nobody
+            self._broken = error
+            self._heard.set()
+            before = self._waiting
+            failed = {job: request for job, request in before.items() if job not in self._held}
+            self._begin()
+            self._waiting.update((job, before[job]) for job in self._held if job in before)
+            for job in failed:
+                job.fail(error)
+        for request, _ in failed.values():
+            self._refuse(request, error)
+
+    def hold(self, job: Job) -> None:
+        """It has begun what must end before it is answered. Raises if it has been answered."""
+        with self._lock:
+            if job not in self._waiting:
+                raise self._broken or AssertionError("it is not waited for")
+            self._held.add(job)
+
+    def _work(self, jobs: queue.SimpleQueue[Job]) -> None:
+        while jobs is self._jobs:
+            self._do(jobs.get())
+
+    def watch(self, limit_s: float, late: Callable[[float], None]) -> None:
+        """Call `late`, once, when a program that meets others has run for that long."""
+        threading.Thread(target=self._watch, args=(limit_s, late), daemon=True).start()
+
+    def _watch(self, limit_s: float, late: Callable[[float], None]) -> None:
+        while self._broken is None:
+            time.sleep(min(_LOOK_S, limit_s / 4))
+            since = self._since
+            if since is not None and time.monotonic() - since > limit_s:
+                late(time.monotonic() - since)
+                return
+
+    def where(self) -> str:
+        """How far it is, in words."""
+        does = "has ended them" if self._since is None else "is in the last"
+        return f"has begun {self._met} programs with collectives, and {does}"
+
+    def _do(self, job: Job) -> None:
+        if self._waiting.get(job, (0, False))[1]:
+            self._met += 1
+            self._since = time.monotonic()
+            try:
+                self._finish(job)
+            finally:
+                self._since = None
+        else:
+            self._finish(job)
+
+    def _finish(self, job: Job) -> None:
+        try:
+            answer = job.work()
+        except Exception as error:
+            meets_others = self._waiting.get(job, (0, False))[1]
+            if meets_others:
+                self._heard.wait(_TO_HEAR_S)  # of a rank that has gone: lose() says it better
+            if (request := self._end(job, error)) is not None:
+                self._refuse(request, error)
+                if meets_others:  # who waits for this rank would wait for ever
+                    self._failed(error)
+        else:
+            if request := self._end(job):
+                self._line.answer(request, answer)
+
+    def _end(self, job: Job, error: BaseException | None = None) -> int | None:
+        """The request that is to be answered; None if lose() has done that."""
+        with self._lock:
+            request, _ = self._waiting.pop(job, (None, False))
+            self._held.discard(job)
+            if request is not None and error is not None:
+                job.fail(error)
+            return request
+
+    def _refuse(self, request: int, error: BaseException) -> None:
+        if request:
+            self._line.refuse(request, *errors.of_exception(error))
+
+
+class Execution:
+    """A program that runs."""
+
+    def __init__(
+        self,
+        client: Any,
+        program: Program,
+        inputs: Sequence[store.Slot],
+        kept: Sequence[int],
+        outputs: Sequence[store.Slot],
+        accounts: store.Accounts,
+        meets: Callable[[Program], None],
+    ) -> None:
+        self._client, self._program, self._meets = client, program, meets
+        self._inputs, self._kept, self._outputs = inputs, kept, outputs
+        self._accounts = accounts
+
+    def work(self) -> None:
+        """Run it, and wait for what it makes."""
+        arrays = [slot.get() for slot in self._inputs]
+        for index in self._kept:  # they must not be donated
+            arrays[index] = store.duplicate(self._client, arrays[index])
+        if self._program.has_collectives:
+            self._meets(self._program)
+        no_outputs = not self._outputs
+        results = self._program.loaded.execute_sharded(arrays, with_tokens=no_outputs)
+        del arrays
+        if no_outputs:
+            results.consume_token().block_until_ready()
+        made = [row[0] for row in results.disassemble_into_single_device_arrays()]
+        for array in made:
+            array.block_until_ready()
+        for slot, array in zip(self._outputs, made, strict=True):
+            slot.array = array
+            self._accounts.made(slot)
+
+    def fail(self, error: BaseException) -> None:
+        """Its outputs have the same error."""
+        for slot in self._outputs:
+            slot.error = error
+
+
+class Reading:
+    """Bytes of a buffer, for a segment or for the answer."""
+
+    def __init__(
+        self, runs: Runs, slot: store.Slot, offset: int, size: int, to: Any | None
+    ) -> None:
+        self._runs = runs
+        self._slot, self._offset, self._size, self._to = slot, offset, size, to
+
+    def work(self) -> Writer | None:
+        """Wait for it, and copy it."""
+        self._slot.get().block_until_ready()
+        self._runs.hold(self)  # who is answered may use the segment for something else
+        return self.copy()
+
+    def copy(self) -> Writer | None:
+        """Copy what is there."""
+        content = store.read(self._slot.get(), self._offset, self._size)
+        if self._to is None:
+            return Writer().raw(content)
+        self._to[:] = content
+        return None
+
+    def fail(self, error: BaseException) -> None:
+        """Nothing depends on it."""
+
+
+class Copying:
+    """A second buffer with the content of one."""
+
+    def __init__(
+        self, client: Any, source: store.Slot, copy: store.Slot, accounts: store.Accounts
+    ) -> None:
+        self._client, self._source, self._copy = client, source, copy
+        self._accounts = accounts
+
+    def work(self) -> None:
+        """Copy it."""
+        self._copy.array = store.duplicate(self._client, self._source.get())
+        self._accounts.made(self._copy)
+
+    def fail(self, error: BaseException) -> None:
+        """The copy has the same error."""
+        self._copy.error = error

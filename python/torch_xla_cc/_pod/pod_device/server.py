@@ -1,0 +1,214 @@
+"""What a device process does: it reads what its rank says, and does it.
+
+Three threads: this one reads messages, and does what takes no time; one compiles; one runs programs
+(runs.py).
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from . import errors, programs, runs, store, types
+from .jaxlib_xla import xla
+from .wire import Kind, Line, Reader, Writer
+from .world import World
+
+_Job = Callable[[], None]
+_START_AGAIN = "No collective can run any more: start the job again"
+
+
+class Server:
+    """The buffers and programs of one rank."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._slots: dict[int, store.Slot] = {}
+        self._programs: dict[int, programs.Program] = {}
+        self._segments = store.Segments()
+        self._accounts = store.Accounts()
+        self._runs = runs.Runs(line, self._failed)
+        self._compiles: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._world: World | None = None
+        self._client: Any
+
+    def serve(self) -> None:
+        """Until the rank has gone, or says that it is enough."""
+        threading.Thread(target=_work, args=(self._compiles,), daemon=True).start()
+        while (message := self._line.receive()) is not None and message.kind != Kind.STOP:
+            do = self._DO[Kind(message.kind)]
+            try:
+                if message.kind == Kind.SEGMENT:
+                    self._segments.add(
+                        message.body.number(), message.body.number(), *message.descriptors
+                    )
+                else:
+                    do(self, message.request, message.body)
+            except Exception as error:
+                self._refuse(message.request, error)
+        if message is not None and self._world is not None:
+            self._world.leave()
+
+    def _refuse(self, request: int, error: BaseException) -> None:
+        if request:
+            self._line.refuse(request, *errors.of_exception(error))
+
+    def _start(self, request: int, body: Reader) -> None:
+        options = {body.text(): body.text() for _ in range(body.number())}
+        self._world = World(options, self._lost, self._runs.where)
+        self._client = self._world.client
+        if self._world.size > 1:
+            self._runs.watch(self._world.timeout_s, self._world.late)
+        version = f"torch_xla_cc pod on jaxlib's {self._client.platform_version}"
+        answer = Writer().number(self._world.rank).number(self._world.size).text(version)
+        self._line.answer(request, answer)
+
+    def _failed(self, error: BaseException) -> None:
+        if self._world is not None:
+            self._world.fail(errors.of_exception(error)[1])
+
+    def _lost(self, what: str) -> None:
+        """Another rank has gone, and with it all that collectives could still do."""
+        self._line.lost(what)
+        self._runs.lose(errors.Refused(errors.UNAVAILABLE, f"{what.rstrip('.')}. {_START_AGAIN}"))
+
+    def _segment(self, request: int, body: Reader) -> None:
+        raise AssertionError("it comes with a descriptor")
+
+    def _drop_segment(self, request: int, body: Reader) -> None:
+        self._segments.drop(body.number())
+
+    def _put(self, request: int, body: Reader) -> None:
+        number, kind, dims = body.number(), body.number(), body.numbers()
+        segment, content = body.number(), body.content()
+        slot = self._slots[number] = store.Slot()
+        try:
+            if segment:
+                slot.size = types.size_of(kind, dims)
+                raw = self._segments.bytes(segment, slot.size)
+                slot.array = store.shared(
+                    self._client, kind, dims, raw, lambda: self._line.released(segment)
+                )
+            else:
+                slot.size = len(content)
+                raw = np.frombuffer(content, np.uint8)
+                slot.array = store.copied(self._client, kind, dims, raw)
+            self._accounts.made(slot)
+        except Exception as error:
+            slot.error = error
+
+    def _copy(self, request: int, body: Reader) -> None:
+        source, number = self._slots[body.number()], body.number()
+        copy = self._slots[number] = store.Slot(source.size)
+        self._runs.add(runs.Copying(self._client, source, copy, self._accounts), 0, False)
+
+    def _free(self, request: int, body: Reader) -> None:
+        for number in body.numbers():
+            slot = self._slots.pop(number, None)
+            if slot is not None:
+                self._accounts.freed(slot)
+        xla.collect_garbage()
+
+    def _get(self, request: int, body: Reader) -> None:
+        slot = self._slots[body.number()]
+        offset, size, segment = body.number(), body.number(), body.number()
+
+        to = self._segments.bytes(segment, size) if segment else None
+        reading = runs.Reading(self._runs, slot, offset, size, to)
+        if slot.ready():
+            self._line.answer(request, reading.copy())
+        else:
+            self._runs.add(reading, request, False)
+
+    def _compile(self, request: int, body: Reader) -> None:
+        number, form, code, options = body.number(), body.text(), body.content(), body.content()
+        self._build(request, number, lambda: programs.compiled(self._client, form, code, options))
+
+    def _load(self, request: int, body: Reader) -> None:
+        number, code, options = body.number(), body.content(), body.content()
+        self._build(request, number, lambda: programs.loaded(self._client, code, options))
+
+    def _build(self, request: int, number: int, make: Callable[[], programs.Program]) -> None:
+        def build() -> None:
+            try:
+                program = self._programs[number] = make()
+                self._line.answer(request, program.facts)
+            except Exception as error:
+                self._refuse(request, error)
+
+        self._compiles.put(build)
+
+    def _serialize(self, request: int, body: Reader) -> None:
+        program = self._programs[body.number()]
+        self._line.answer(request, Writer().raw(programs.serialized(self._client, program)))
+
+    def _cost_analysis(self, request: int, body: Reader) -> None:
+        costs = self._programs[body.number()].loaded.cost_analysis()
+        answer = Writer().number(len(costs))
+        for name, value in costs.items():
+            answer.text(name).text(repr(float(value)))
+        self._line.answer(request, answer)
+
+    def _compiled_memory(self, request: int, body: Reader) -> None:
+        stats = self._programs[body.number()].loaded.get_compiled_memory_stats()
+        answer = Writer()
+        for name in _MEMORY_FIGURES:
+            answer.number(getattr(stats, f"{name}_in_bytes"))
+        self._line.answer(request, answer)
+
+    def _device_memory(self, request: int, body: Reader) -> None:
+        limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        figures = Writer().number(self._accounts.now).number(self._accounts.most).number(limit)
+        self._line.answer(request, figures)
+
+    def _unload(self, request: int, body: Reader) -> None:
+        self._programs.pop(body.number(), None)
+
+    def _execute(self, request: int, body: Reader) -> None:
+        program = self._programs[body.number()]
+        inputs = [self._slots[number] for number in body.numbers()]
+        numbers, kept = body.numbers(), body.numbers()
+        outputs = [store.Slot(size) for size in program.output_sizes]
+        self._slots.update(zip(numbers, outputs, strict=True))
+
+        assert self._world is not None
+        execution = runs.Execution(
+            self._client, program, inputs, kept, outputs, self._accounts, self._world.meets
+        )
+        self._runs.add(execution, request, program.has_collectives)
+
+    _DO: ClassVar[dict[Kind, Callable[[Server, int, Reader], None]]] = {
+        Kind.START: _start,
+        Kind.SEGMENT: _segment,
+        Kind.DROP_SEGMENT: _drop_segment,
+        Kind.PUT: _put,
+        Kind.GET: _get,
+        Kind.COPY: _copy,
+        Kind.FREE: _free,
+        Kind.COMPILE: _compile,
+        Kind.LOAD: _load,
+        Kind.SERIALIZE: _serialize,
+        Kind.COST_ANALYSIS: _cost_analysis,
+        Kind.COMPILED_MEMORY: _compiled_memory,
+        Kind.DEVICE_MEMORY: _device_memory,
+        Kind.UNLOAD: _unload,
+        Kind.EXECUTE: _execute,
+    }
+
+
+# In the order of xla::CompiledMemoryStats (pod/abi/executable.h).
+_MEMORY_FIGURES = (
+    *("generated_code_size", "argument_size", "output_size", "alias_size", "temp_size"),
+    *("host_generated_code_size", "host_argument_size", "host_output_size", "host_alias_size"),
+    *("host_temp_size", "peak_memory"),
+)
+
+
+def _work(jobs: queue.SimpleQueue[_Job]) -> None:
+    while True:
+        jobs.get()()

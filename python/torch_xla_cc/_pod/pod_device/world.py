@@ -1,0 +1,140 @@
+"""The world of a device process: jaxlib's client, and how it finds the others."""
+
+from __future__ import annotations
+
+import math
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from . import attendance, first, meetings
+from .jaxlib_xla import xla
+from .programs import Program
+
+_TIMEOUT_S = 600.0  # as torch_xla_cc.launch waits, if nothing is said
+_LONGEST_S = 86400
+_LOCALHOST = "127.0.0.1"
+# jaxlib ends all processes when it misses the heartbeat of one, also of one that has ended well. Of
+# deaths and of networks that drop attendance.py tells, so this is: never.
+_HEARTBEAT_S = 10**8
+
+
+class World:
+    """Holds what the client needs to live."""
+
+    def __init__(
+        self, options: Mapping[str, str], lost: attendance.Lost, where: attendance.Where
+    ) -> None:
+        self.rank = int(options.get("rank", "0"))
+        self.size = int(options.get("world", "1"))
+        self.timeout_s = float(options.get("timeout_s", _TIMEOUT_S))
+        self._where = where
+        self._held: list[Any] = []
+        self._begun = meetings.Begun()
+        self._compared: set[tuple[meetings.Meeting, ...]] = set()
+        self._complete = False
+        self._attendance: attendance.Host | attendance.Guest | None = None
+        if self.size == 1:
+            self.client = xla.get_tfrt_cpu_client(asynchronous=True, num_devices=1)
+        else:
+            self.client = self._joined(options, lost)
+            first.meet(self.client, self.size)
+        self._complete = True
+
+    def leave(self) -> None:
+        """An orderly end: rank 0 waits for the others."""
+        if self._attendance is not None and self._complete:
+            self._attendance.leave()
+
+    def meets(self, program: Program) -> None:
+        """A program with collectives is about to run: compare these with what others run.
+
+        The first time before it does; else as it does.
+        """
+        if self._attendance is None:
+            return
+        found = program.meetings
+        say = self._attendance.tell if found in self._compared else self._attendance.ask
+        for meeting in found:
+            say((meeting.group, self._begun.begin(meeting)), meeting.what)
+        self._compared.add(found)
+
+    def fail(self, why: str) -> None:
+        """Have all ranks hear that a program that they run as well has failed here."""
+        if self._attendance is not None:
+            self._attendance.fail(f"a program with collectives failed on rank {self.rank}: {why}")
+
+    def late(self, waited_s: float) -> None:
+        """Have all ranks hear that this one has waited too long in a program."""
+        if self._attendance is not None:
+            self._attendance.late(
+                f"rank {self.rank} waited {waited_s:.0f} s in a program with collectives, and "
+                f"TORCH_XLA_CC_TIMEOUT_S is {self.timeout_s:g}"
+            )
+
+    def _joined(self, options: Mapping[str, str], lost: attendance.Lost) -> Any:
+        host, port = _split(options["coordinator"])
+        token, timeout_s = options.get("token", ""), self.timeout_s
+        own = _own_address(host, port)
+        if self.rank == 0:
+            listens = host if host == _LOCALHOST else ""  # on this machine alone, if all ranks are
+            attends = attendance.Host(
+                (listens, port), self.size, token, lost, self._where, self._begun.at
+            )
+            self._attendance = attends
+            service = attends.meet(f"{own}:{_free_port()}", timeout_s)
+            listens = service if host == _LOCALHOST else f"[::]:{_split(service)[1]}"
+            self._held.append(
+                xla.get_distributed_runtime_service(
+                    listens, self.size, heartbeat_timeout=_HEARTBEAT_S
+                )
+            )
+        else:
+            joins = attendance.Guest(
+                (host, port),
+                self.rank,
+                self.size,
+                token,
+                timeout_s,
+                lost,
+                self._where,
+                self._begun.at,
+            )
+            self._attendance = joins
+            service = joins.meet(timeout_s)
+        peers = xla.get_distributed_runtime_client(
+            service,
+            self.rank,
+            init_timeout=math.ceil(min(timeout_s, _LONGEST_S)),
+            heartbeat_timeout=_HEARTBEAT_S,
+            shutdown_on_destruction=False,
+        )
+        peers.connect()
+        gloo = xla.make_gloo_tcp_collectives(distributed_client=peers, hostname=own)
+        self._held += [peers, gloo]
+        return xla.get_tfrt_cpu_client(
+            asynchronous=True,
+            distributed_client=peers,
+            node_id=self.rank,
+            num_nodes=self.size,
+            collectives=gloo,
+            num_devices=1,
+        )
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _free_port() -> int:
+    with socket.create_server(("", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def _own_address(coordinator: str, port: int) -> str:
+    """The address of this machine that the machine of the coordinator sees."""
+    family, kind, proto, _, to = socket.getaddrinfo(coordinator, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, proto) as probe:
+        probe.connect(to)  # sends nothing
+        return str(probe.getsockname()[0])

@@ -1,0 +1,100 @@
+"""Runs functions on ranks of the pod: processes as torchrun starts them.
+
+As processes.py does for CPU devices: `run(size, fn, *args)` returns the results by rank, or raises
+the exception of a rank. The ranks are kept while their number is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import processes
+import worlds
+
+_ENV = {"PJRT_DEVICE": "POD", "TF_CPP_MIN_LOG_LEVEL": "3"}
+_MOST_KEPT = 1
+_kept: dict[int, processes.Processes] = {}
+
+
+def ranks(size: int, **env: str) -> processes.Processes:
+    """Ranks of a test's own; what it is to run goes through `joined`."""
+    return processes.Processes(size, {**_ENV, **env})
+
+
+def run(size: int, fn: Callable[..., Any], *args: Any, timeout_s: float = 60.0) -> list[Any]:
+    """`fn(rank, *args)` on every rank of those kept of that number."""
+    kept = worlds.keep(_kept, size, _MOST_KEPT, functools.partial(ranks, size))
+    return kept.run(joined, fn, *args, timeout_s=timeout_s)
+
+
+def close_all() -> None:
+    """End all."""
+    for kept in _kept.values():
+        kept.close()
+    _kept.clear()
+
+
+def device_processes(pids: list[int]) -> dict[int, int]:
+    """The device process of each process that has one."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            continue  # it has ended
+        parent = int(stat.rpartition(")")[2].split()[1])
+        if parent in pids and b"_pod/start.py" in command:
+            found[parent] = int(pid)
+    return found
+
+
+def marked(mark: str) -> set[int]:
+    """The processes that have MARK=mark in their environment."""
+    found = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue  # it has ended
+        if f"MARK={mark}".encode() in environment:
+            found.add(int(pid))
+    return found
+
+
+def alive(pids: Iterable[int]) -> set[int]:
+    """Those that still run."""
+    found = set()
+    for pid in pids:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            continue
+        if stat.rpartition(")")[2].split()[0] != "Z":
+            found.add(pid)
+    return found
+
+
+# Below: a rank.
+
+
+def join() -> None:
+    """Make this process a rank of the pod, as an init of torch.distributed does."""
+    import torch_xla
+    from torch_xla._internal import pjrt
+
+    import txcc_pod
+
+    if not torch_xla._XLAC._xla_runtime_is_initialized():
+        txcc_pod.register()
+        pjrt.initialize_multiprocess(int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"]))
+
+
+def joined(rank: int, fn: Callable[..., Any], *args: Any) -> Any:
+    """`fn` on this rank of the pod."""
+    join()
+    return fn(rank, *args)

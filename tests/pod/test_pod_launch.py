@@ -1,0 +1,104 @@
+"""torch_xla_cc.launch(pod=True): ranks that are processes, from within a script."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pods
+import pytest
+
+PYTHON = Path(__file__).parents[2] / "python"
+
+SCRIPT = """
+import os, sys, time
+import torch
+import torch_xla
+import torch_xla_cc
+from torch_xla_cc import xla_model as xm
+
+class Odd(Exception):
+    def __init__(self, a, b):
+        super().__init__(a)
+
+def main(rank, what):
+    x = torch.full((3,), rank + 1.0, device=torch_xla.device())
+    total = xm.all_reduce(xm.REDUCE_SUM, x).cpu()
+    if what == "raises" and rank == 1:
+        raise KeyError("of rank 1")
+    if what == "unpicklable" and rank == 1:
+        raise Odd("what", "is lost")
+    if what == "dies" and rank == 1:
+        os.kill(os.getpid(), 9)
+    if what == "exits" and rank == 1:
+        sys.exit(0)
+    if what == "dist":
+        import torch.distributed as dist
+        import torch_xla_cc.distributed
+        dist.init_process_group("xla_cc")
+        dist.all_reduce(x)
+        return x.tolist()
+    if what != "fine":
+        xm.all_reduce(xm.REDUCE_SUM, x).cpu() if what != "exits" else None
+    return rank, os.environ["WORLD_SIZE"], total.tolist()
+
+if __name__ == "__main__":
+    try:
+        print(torch_xla_cc.launch(main, (sys.argv[1],), nprocs=int(sys.argv[2]), pod=True))
+    except Exception as error:
+        print(type(error).__name__, error, *getattr(error, "__notes__", [])[:1])
+"""
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory):
+    path = tmp_path_factory.mktemp("launch") / "script.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def run(script, *words, **more):
+    env = {**os.environ, "PYTHONPATH": str(PYTHON), "OMP_NUM_THREADS": "1", **more}
+    env.pop("PJRT_DEVICE", None)
+    done = subprocess.run(
+        [sys.executable, str(script), *map(str, words)],
+        env=env, capture_output=True, text=True, timeout=150,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip(), done.stderr
+
+
+def test_results_by_rank(script):
+    out, stderr = run(script, "fine", 3)
+    assert out == str([(rank, "3", [6.0] * 3) for rank in range(3)])
+    assert "Polled an error" not in stderr, "a device process ended before the others"
+
+
+def test_torch_distributed_finds_its_world(script):
+    out, _ = run(script, "dist", 2)
+    assert out.splitlines()[-1] == str([[3.0] * 3] * 2)  # gloo says that it is connected
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("raises", "KeyError 'of rank 1' raised by rank 1 of 2:"),
+        ("unpicklable", "RankFailed launch: what rank 1 returned: "),
+        ("dies", "RankFailed launch: rank 1 was killed by signal 9 (Killed)"),
+        ("exits", "[(0, '2', [3.0, 3.0, 3.0]), None]"),
+    ],
+)
+def test_one_rank_ends_otherwise(script, what, said):
+    mark = f"{what} {time.monotonic()}"
+    out, _ = run(script, what, 2, MARK=mark)
+    assert out.startswith(said), out
+    assert not pods.marked(mark)
+
+
+def test_what_is_asked_for_is_checked():
+    import torch_xla_cc
+
+    for nprocs in (0, -1, 2.0, True):
+        with pytest.raises(ValueError, match=f"launch: nprocs = {nprocs}, .*from 1"):
+            torch_xla_cc.launch(print, (), nprocs, pod=True)

@@ -1,0 +1,95 @@
+"""Several ranks of the pod: one world of XLA devices."""
+
+import pods
+import pytest
+import several_ranks
+import torch
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bfloat16", "float64"])
+@pytest.mark.parametrize("size", [2, 4])
+def test_stock_collectives_and_ours_in_one_graph(size, dtype):
+    for rank, (results, kept) in enumerate(pods.run(size, several_ranks.in_one_graph, dtype)):
+        for name, expected in several_ranks.expected(rank, size, dtype).items():
+            assert torch.equal(results[name], expected), (rank, name)
+        assert kept == list(several_ranks._INSTRUCTIONS)
+
+
+# (torch_xla itself makes NaNs of float16 quiet, on their way to the device.)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e5m2", "float8_e4m3fn"])
+def test_bits_of_nans_that_travel(dtype):
+    size = 2
+    for rank, bits in enumerate(pods.run(size, several_ranks.of_nans, dtype)):
+        every = [several_ranks.nans(r, dtype) for r in range(size)]
+        assert bits["all_gather"].equal(torch.cat(every)), rank
+        assert bits["collective_permute"].equal(every[1 - rank]), rank
+        assert bits["all_to_all"].equal(torch.cat([x.chunk(size)[rank] for x in every])), rank
+
+
+CONSTANTS = {
+    "all_reduce": lambda rank: [6.0] * 4,
+    "all_gather": lambda rank: [float(r) for r in range(4) for _ in range(4)],
+    "reduce_scatter": lambda rank: [6.0],
+    "all_to_all": lambda rank: [0.0, 1.0, 2.0, 3.0],
+    "collective_permute": lambda rank: [float((rank - 1) % 4)] * 4,
+}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constants_that_differ(name):
+    results = pods.run(4, several_ranks.of_constants, name)
+    assert results == [CONSTANTS[name](rank) for rank in range(4)]
+
+
+def test_groups():
+    groups = ([[0, 1], [2, 3]], [[0, 3], [1, 2]])
+    results = pods.run(4, several_ranks.in_groups, groups)
+    assert results == [(3.0, 10.0), (3.0, 10.0), (7.0, 10.0), (7.0, 10.0)]
+
+
+@pytest.mark.parametrize("name", ["all_gather", "all_reduce", "collective_permute", "all_to_all"])
+def test_some_ranks_run_what_others_do_not(name):
+    """In a pod that is new: XLA:CPU connects ranks in the first collective of their set."""
+    with pods.ranks(4) as ranks:
+        results = ranks.run(pods.joined, several_ranks.of_some, name)
+    expected = {
+        "all_gather": lambda rank: [1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 3.0, 3.0],
+        "all_reduce": lambda rank: [6.0] * 3,
+        "collective_permute": lambda rank: [1.0 + (rank + 2) % 3] * 3,
+        "all_to_all": lambda rank: [1.0, 2.0, 3.0],
+    }[name]
+    assert results == [(expected(rank), 10.0) for rank in range(3)] + [([], 10.0)]
+
+
+def test_steps_run_ahead():
+    assert pods.run(2, several_ranks.steps, 200) == [1.0, 1.0]
+
+
+def test_a_late_rank_is_waited_for():
+    late_s = 4.0
+    for rank, result in enumerate(pods.run(2, several_ranks.reads_while_others_are_late, late_s)):
+        value, read, total, took, size = result
+        assert value == [2.0 * i for i in range(8)]
+        assert total == size
+        assert took >= late_s - 0.5
+        if rank == 0:
+            assert read < late_s / 2, "a tensor that is there waited for the collective"
+
+
+def test_a_reduce_scatter_waits_for_a_late_rank():
+    late_s = 32.0  # in its own gloo gives up after 30 s
+    (value, took), (_, _) = pods.run(2, several_ranks.scatters_while_others_are_late, late_s)
+    assert value == 5.0
+    assert took >= late_s - 0.5
+
+
+def test_ids():
+    assert pods.run(2, several_ranks.ids) == [
+        (rank, 2, rank, 2, ["POD:0", "POD:1"], "xla:0") for rank in range(2)
+    ]
+
+
+def test_partitions():
+    with pods.ranks(2) as ranks:
+        for result, expected in ranks.run(pods.joined, several_ranks.sharded):
+            assert torch.equal(result, expected)
