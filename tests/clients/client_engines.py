@@ -112,9 +112,9 @@ class DeepSpeed(Client):
         """Done."""
 
     def clip(self, norm: float) -> Any:
-        norm = self.model.get_global_grad_norm()
+        total = self.model.get_global_grad_norm()
         # A double on the CPU: the adapter's is_fp64_supported says why on XLA it is none.
-        return None if norm is None else float(norm)
+        return None if total is None else float(total)
 
     def gradients(self) -> list[tuple[str, Any]]:
         return []
