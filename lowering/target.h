@@ -27,6 +27,12 @@ struct Target {
   bool RanksAreThreads() const {
     return kind == DeviceKind::kCpu && world_size > 1 && !partitioned;
   }
+  // Whether a group's members may run what the other ranks do not: then they must meet nobody else.
+  // Ranks on threads may, and those of a pod, of which only members call a group of
+  // torch.distributed.
+  bool OnlyMembersMeet() const {
+    return RanksAreThreads() || (kind == DeviceKind::kPod && !partitioned);
+  }
   std::string ToString() const { return name + "/" + std::to_string(world_size); }
 };
 

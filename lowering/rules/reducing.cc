@@ -32,6 +32,11 @@ ElementType DivisorType(ElementType type) {
   }
 }
 
+// Floats of less than 32 bits, which are added up in f32 and rounded once.
+bool IsRounded(ElementType type) {
+  return hlo::IsFloat8(type) || (hlo::Class(type) == TypeClass::kFloat && hlo::Bits(type) < 32);
+}
+
 }  // namespace
 
 Value BeforeReducing(const Reduction& reduction, Computation& c, const Value& x) {
@@ -71,7 +76,12 @@ Value Neutral(Computation& c, ReduceKind kind, ElementType type) {
 
 Value ReducePositions(Emitter& e, const Value& x, ReduceKind kind, const Groups& groups) {
   Computation& c = e.c();
+  const bool adds = kind == ReduceKind::kSum || kind == ReduceKind::kProduct;
   const ElementType type = x.shape.type;
+  if (adds && IsRounded(type)) {
+    const Value reduced = ReducePositions(e, c.Convert(x, ElementType::kF32), kind, groups);
+    return c.Convert(reduced, type);
+  }
   const Value neutral = Neutral(c, kind, type);
   Value present = x;
   if (!groups.Uniform()) {

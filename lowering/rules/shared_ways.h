@@ -31,11 +31,10 @@ struct InTheWorld<T, std::void_t<decltype(T::groups)>> {
   static T Of(const T& op) { return WithGroups(op, Groups()); }
 };
 
-// Whether an op in groups may be made of that of the world. Ranks on threads meet those of their
-// group only: the others may do something else.
+// Whether an op in groups may be made of that of the world: not where others may do something else.
 template <class T>
 bool TakesTheWorld(const T& op, const Emitter& e, const hlo::Value& x) {
-  return !op.groups.IsWorld() && !e.target().RanksAreThreads() &&
+  return !op.groups.IsWorld() && !e.target().OnlyMembersMeet() &&
          Takes(WithGroups(op, Groups()), e, x.shape.type);
 }
 

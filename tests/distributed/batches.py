@@ -100,19 +100,20 @@ def with_gloo(rank, name):
 
 
 def wrong(rank, name):
-    """What does not fit."""
+    """What does not fit, in a group of its own, which cannot be used any more."""
     _, device = start()
+    group = dist.new_group([0, 1])
     x = torch.ones(3, device=device)
     y = torch.zeros(3, device=device)
     if name == "tag":
-        ops = [dist.P2POp(dist.isend, x, 1 - rank, tag=rank)]
-        ops.append(dist.P2POp(dist.irecv, y, 1 - rank, tag=rank))
+        ops = [dist.P2POp(dist.isend, x, 1 - rank, group, tag=rank)]
+        ops.append(dist.P2POp(dist.irecv, y, 1 - rank, group, tag=rank))
     elif name == "shape":
-        ops = [dist.P2POp(dist.isend, x[: 1 + rank], 1 - rank)]
-        ops.append(dist.P2POp(dist.irecv, y, 1 - rank))
+        ops = [dist.P2POp(dist.isend, x[: 1 + rank], 1 - rank, group)]
+        ops.append(dist.P2POp(dist.irecv, y, 1 - rank, group))
     else:  # rank 1 forgets to receive
-        ops = [dist.P2POp(dist.isend, x, 1 - rank)]
-        ops += [dist.P2POp(dist.irecv, y, 1 - rank)] * (1 - rank)
+        ops = [dist.P2POp(dist.isend, x, 1 - rank, group)]
+        ops += [dist.P2POp(dist.irecv, y, 1 - rank, group)] * (1 - rank)
     try:
         with in_graph():
             dist.batch_isend_irecv(ops)

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from . import attendance, meetings
+from . import attendance, first, meetings
 from .jaxlib_xla import xla
 from .programs import Program
 
@@ -38,6 +38,7 @@ class World:
             self.client = xla.get_tfrt_cpu_client(asynchronous=True, num_devices=1)
         else:
             self.client = self._joined(options, lost)
+            first.meet(self.client, self.size)
         self._complete = True
 
     def leave(self) -> None:
