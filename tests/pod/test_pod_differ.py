@@ -34,14 +34,11 @@ def test_what_a_program_meets_in():
     assert not meetings.of_program("  %a = f32[4]{0} add(%x, %y)", 0, 4)
 
 
-def test_who_has_not_come_tells_when_it_does():
+def test_meetings_are_counted_by_group():
     begun = meetings.Begun()
-    meeting = meetings.Meeting((0, 1), "all")
-    assert begun.begin(meeting) == (0, False)
-    assert begun.at((0, 1), 0) == "all"
-    assert begun.at((0, 1), 1) is None
-    assert begun.begin(meeting) == (1, True)
-    assert begun.begin(meeting) == (2, False)
+    assert [begun.begin(meetings.Meeting((0, 1), what)) for what in "ab"] == [0, 1]
+    assert begun.begin(meetings.Meeting((0, 2), "c")) == 0
+    assert [begun.at((0, 1), i) for i in range(3)] == ["a", "b", None]
 
 
 class Heard:
@@ -63,7 +60,26 @@ def test_all_have_the_same():
     heard.of.answered(3, place, "h all-reduce")
     assert heard.agreed == [(1, place)]
     heard.of.answered(0, place, "h all-reduce")
+    heard.of.answered(0, place, "h all-reduce")  # as it runs it, and because it was asked
     assert not heard.of._said and not heard.of._waits and not heard.differ
+
+
+def test_who_asks_last_waits_for_nobody():
+    heard, place = Heard(), ((0, 1), 0)
+    heard.of.answered(0, place, "h all-reduce")
+    heard.of.asked(1, place, "h all-reduce")
+    assert (heard.asked, heard.agreed) == ([], [(1, place)])
+    assert not heard.of._said and not heard.of._waits and not heard.differ
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_who_comes_later_has_another(asks):
+    heard, place = Heard(), ((0, 1, 2), 0)
+    heard.of.answered(0, place, "h all-reduce")
+    (heard.of.asked if asks else heard.of.answered)(1, place, "g all-gather")
+    assert len(heard.differ) == 1
+    assert "rank 0 has all-reduce; rank 1 has all-gather" in heard.differ[0]
+    assert not heard.agreed
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -103,7 +119,7 @@ def sums(rank, sizes):
         ((4,), (5,), (6,)),
         ((4, 5), (4, 4), (4, 4)),  # two have run it before, and do not ask
         ((4, 4), (4, 5), (4, 4)),
-        ((4, 4, 2, 2), (4, 4, 2, 2), (4, 4, 2, 4)),
+        ((4, 4, 2, 2), (4, 4, 2, 2), (4, 4, 2, 4)),  # all know both programs
     ],
 )
 def test_sizes_that_differ(sizes):

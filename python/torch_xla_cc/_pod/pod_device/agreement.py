@@ -9,7 +9,7 @@ Place = tuple[tuple[int, ...], int]  # a group, and the number of a meeting in i
 
 
 class Agreement:
-    """Collects what the ranks of a group have at a place, for those that ask."""
+    """Compares what the ranks of a group have at a place, and answers those that ask."""
 
     def __init__(
         self,
@@ -21,32 +21,37 @@ class Agreement:
         self._lock = threading.Lock()
         self._said: dict[Place, dict[int, str]] = {}
         self._waits: dict[Place, dict[int, set[int]]] = {}  # by who asked: those that must answer
+        self._ended: dict[tuple[int, ...], int] = {}  # places up to which all have said theirs
 
     def asked(self, rank: int, place: Place, what: str) -> None:
         """A rank has something there, and wants to know whether the others have it too."""
-        others = set(place[0]) - {rank}
         with self._lock:
-            self._said.setdefault(place, {})[rank] = what
+            others = set(place[0]) - {rank, *self._said.get(place, {})}
             self._waits.setdefault(place, {})[rank] = set(others)
+        self.answered(rank, place, what)
         for other in sorted(others):
             self._ask(other, place)
 
     def answered(self, rank: int, place: Place, what: str | None) -> None:
-        """A rank has this there; None: it has not come so far, and will tell."""
+        """A rank has this there, whether it was asked or not; None: it has not come so far."""
+        group, number = place
         with self._lock:
-            said, waits = self._said.get(place), self._waits.get(place)
-            if said is None or waits is None:
-                return
+            if number <= self._ended.get(group, -1):
+                return  # said twice
+            said = self._said.setdefault(place, {})
             if what is not None:
                 said[rank] = what
-            differ = _difference(place, said)
+            waits = self._waits.get(place, {})
             for left in waits.values():
                 left.discard(rank)
             done = [asker for asker, left in waits.items() if not left]
             for asker in done:
                 del waits[asker]
-            if len(said) == len(place[0]) and not waits:
-                del self._said[place], self._waits[place]
+            if len(said) == len(group) and not waits:
+                del self._said[place]
+                self._waits.pop(place, None)
+                self._ended[group] = number
+            differ = _difference(place, said)
         if differ:
             self._differ(differ)
             return

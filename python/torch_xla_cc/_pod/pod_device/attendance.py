@@ -3,37 +3,30 @@
 They meet there before jaxlib's client joins them, which ends its process if one does not come. Then
 the kernel closes the connection of a process that dies, whatever of, so the others hear of it at
 once; jaxlib's service would tell after its heartbeat's timeout. Of a machine or network that has
-gone the kernel tells after _SILENT_S. Rank 0's process stays until the
-others have left: jaxlib ends a process whose coordination service has gone.
+gone the kernel tells after lines.SILENT_S. Rank 0's process stays until the others have left:
+jaxlib ends a process whose coordination service has gone.
 
 Lines are said, a word and the rest: `meet ADDRESS`, of jaxlib's service, `lost WHAT`, `bye`. Who
 has waited too long for the others says `late WHAT` to rank 0, which asks all `where` they are; they
 answer `at WHAT`, and all of that is what is lost. Of what ranks meet in (agreement.py) they say
-`asks PLACE WHAT`, `begun PLACE`, `was PLACE WHAT`, `later PLACE` and `agreed PLACE`: a place is a
+`asks PLACE WHAT`, `begun PLACE`, `has PLACE WHAT`, `later PLACE` and `agreed PLACE`: a place is a
 group and the number of a meeting in it, as in `0,2,3:17`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import secrets
 import socket
 import threading
-import time
 from collections.abc import Callable
-from typing import BinaryIO
 
+from . import lines
 from .agreement import Agreement, Place
 from .errors import DEADLINE_EXCEEDED, INVALID_ARGUMENT, UNAVAILABLE, Refused
 
-_LONGEST = 65_536  # bytes of a line
-_SHOWN = 2000  # of them for people
-_AGAIN_S = 0.1
 _TO_ANSWER_S = 2.0
 _STRANGER_S = 10.0  # to say that it belongs here
-_SILENT_S = 45
-_PROBES = 6
 
 Lost = Callable[[str], None]
 Where = Callable[[], str]  # how far the programs of this rank are, in words
@@ -58,7 +51,7 @@ class Host:
         self._size = size
         self._token = token.encode()
         self._changed = threading.Condition()
-        self._there: dict[int, socket.socket] = {}
+        self._there: dict[int, lines.Speaker] = {}
         self._left: set[int] = set()
         self._answers: dict[int, str] | None = None  # of the ranks that were asked where they are
         self._wrong = ""
@@ -90,9 +83,9 @@ class Host:
 
     def _attend(self, connection: socket.socket) -> None:
         with connection, connection.makefile("rb") as said:
-            _probe(connection)
+            lines.probe(connection)
             connection.settimeout(_STRANGER_S)
-            token, _, numbers = _line(said).partition(b" ")
+            token, _, numbers = lines.line(said).partition(b" ")
             if not secrets.compare_digest(token, self._token):
                 return
             connection.settimeout(None)
@@ -103,17 +96,17 @@ class Host:
                     connection.sendall(f"lost {self._wrong}\n".encode())
                     self._changed.notify_all()
                     return
-                self._there[rank] = connection
+                self._there[rank] = lines.Speaker(connection)
                 self._changed.notify_all()
             bye = False
             try:
-                while line := said.readline(_LONGEST):
+                while line := said.readline(lines.LONGEST):
                     word, _, what = line.decode().strip().partition(" ")
                     bye = word == "bye"
                     self._hear(rank, word, what)
-                how = _ENDED
+                how = lines.ENDED
             except OSError as error:
-                how = _how(error)
+                how = lines.how(error)
             with self._changed:
                 self._there.pop(rank)
         if not bye:
@@ -129,9 +122,9 @@ class Host:
     def _hear(self, rank: int, word: str, what: str) -> None:
         place, _, more = what.partition(" ")
         if word == "asks":
-            self._agreement.asked(rank, _place(place), more)
-        elif word in ("was", "later"):
-            self._agreement.answered(rank, _place(place), more if word == "was" else None)
+            self._agreement.asked(rank, lines.place(place), more)
+        elif word in ("has", "later"):
+            self._agreement.answered(rank, lines.place(place), more if word == "has" else None)
         elif word == "lost":
             self._tell(what)
         elif word == "late":
@@ -152,7 +145,7 @@ class Host:
         if connection is None:  # it has left: the collective will say so
             self._agreement.answered(rank, place, None)
         else:
-            _say(connection, f"begun {_text(place)}\n")
+            connection.say(f"begun {lines.text(place)}")
 
     def _agreed(self, rank: int, place: Place) -> None:
         with self._changed:
@@ -160,14 +153,14 @@ class Host:
         if rank == 0:
             self._asks.agreed(place)
         elif connection is not None:
-            _say(connection, f"agreed {_text(place)}\n")
+            connection.say(f"agreed {lines.text(place)}")
 
     def ask(self, place: Place, what: str) -> None:
         """Wait until all that have come there have answered."""
         self._asks.wait(place, lambda: self._agreement.asked(0, place, what))
 
     def tell(self, place: Place, what: str) -> None:
-        """What this rank has there, which another had asked for."""
+        """What this rank has there, without waiting for the others."""
         self._agreement.answered(0, place, what)
 
     def late(self, what: str) -> None:
@@ -200,7 +193,7 @@ class Host:
         with self._changed:
             others = list(self._there.values())
         for other in others:
-            _say(other, f"{word} {_one_line(what)}\n")
+            other.say(f"{word} {lines.one_line(what)}")
 
     def _tell(self, what: str) -> None:
         with self._changed:
@@ -212,7 +205,7 @@ class Host:
 
     def fail(self, what: str) -> None:
         """Something that ends all that they do together."""
-        self._tell(_one_line(what))
+        self._tell(lines.one_line(what))
 
     def leave(self) -> None:
         """Wait until all others have left."""
@@ -226,24 +219,6 @@ def _not_come(missing: list[int], size: int, timeout_s: float) -> str:
         f"{ranks} of the pod's {size} did not come within {timeout_s:g} s. Look why they did not "
         "start; TORCH_XLA_CC_TIMEOUT_S is how long to wait"
     )
-
-
-def _one_line(what: str) -> str:
-    return " ".join(what.split())[:_SHOWN]
-
-
-def _say(connection: socket.socket, line: str) -> None:
-    with contextlib.suppress(OSError):  # it has gone, of which who listens hears
-        connection.sendall(line.encode())
-
-
-def _text(place: Place) -> str:
-    return f"{','.join(map(str, place[0]))}:{place[1]}"
-
-
-def _place(text: str) -> Place:
-    group, _, number = text.partition(":")
-    return tuple(int(rank) for rank in group.split(",")), int(number)
 
 
 class _Asks:
@@ -276,34 +251,6 @@ class _Asks:
         self._lost(what)
 
 
-_ENDED = "has ended"
-
-
-def _how(error: OSError) -> str:
-    """How it is that a connection is no more."""
-    if error.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH):
-        return f"cannot be reached any more ({error.strerror})"
-    return _ENDED
-
-
-def _probe(connection: socket.socket) -> None:
-    """Have the kernel ask, when nothing is said, whether the other machine is there."""
-    every = _SILENT_S // (_PROBES + 1)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, every)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, every)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * _SILENT_S)
-
-
-def _line(said: BinaryIO) -> bytes:
-    """What the other end says; nothing if it has gone."""
-    try:
-        return said.readline(_LONGEST)
-    except OSError:
-        return b""
-
-
 class Guest:
     """Of the other ranks."""
 
@@ -322,16 +269,17 @@ class Guest:
         self._asks = _Asks(lost)
         self._leaves = False
         self._has_lost = threading.Event()
-        self._connection = _connected(address, timeout_s)
-        _probe(self._connection)
+        self._connection = lines.connected(address, timeout_s)
+        lines.probe(self._connection)
+        self._speaker = lines.Speaker(self._connection)
         self._said = self._connection.makefile("rb")
-        self._connection.sendall(f"{token} {rank} {size}\n".encode())
+        self._speaker.say(f"{token} {rank} {size}")
 
     def meet(self, timeout_s: float) -> str:
         """Wait until all have come; where jaxlib's service is."""
         # Rank 0 gives up in this time, and may have begun a moment later than this one.
         self._connection.settimeout(2 * timeout_s)
-        word, _, what = _line(self._said).decode().strip().partition(" ")
+        word, _, what = lines.line(self._said).decode().strip().partition(" ")
         self._connection.settimeout(None)
         if word != "meet":
             raise Refused(
@@ -343,20 +291,20 @@ class Guest:
 
     def _listen(self) -> None:
         try:
-            while line := self._said.readline(_LONGEST):
+            while line := self._said.readline(lines.LONGEST):
                 word, _, what = line.decode().strip().partition(" ")
                 if word == "where":
-                    self._say(f"at {_one_line(self._where())}\n")
+                    self._speaker.say(f"at {lines.one_line(self._where())}")
                 elif word == "begun":
-                    mine = self._at(*_place(what))
-                    self._say(f"later {what}\n" if mine is None else f"was {what} {mine}\n")
+                    mine = self._at(*lines.place(what))
+                    self._speaker.say(f"later {what}" if mine is None else f"has {what} {mine}")
                 elif word == "agreed":
-                    self._asks.agreed(_place(what))
+                    self._asks.agreed(lines.place(what))
                 else:
                     self._lose(what)
-            how = _ENDED
+            how = lines.ENDED
         except OSError as error:
-            how = _how(error)
+            how = lines.how(error)
         if not self._leaves:
             self._lose(f"the device process of rank 0 {how}")
 
@@ -366,45 +314,25 @@ class Guest:
 
     def ask(self, place: Place, what: str) -> None:
         """Wait until all that have come there have answered."""
-        self._asks.wait(place, lambda: self._say(f"asks {_text(place)} {what}\n"))
+        self._asks.wait(place, lambda: self._speaker.say(f"asks {lines.text(place)} {what}"))
 
     def tell(self, place: Place, what: str) -> None:
-        """What this rank has there, which another had asked for."""
-        self._say(f"was {_text(place)} {what}\n")
+        """What this rank has there, without waiting for the others."""
+        self._speaker.say(f"has {lines.text(place)} {what}")
 
     def fail(self, what: str) -> None:
         """Something that ends all that they do together: rank 0 tells it to all."""
-        self._say(f"lost {_one_line(what)}\n")
+        self._speaker.say(f"lost {lines.one_line(what)}")
 
     def late(self, what: str) -> None:
         """This rank has waited too long for the others. Rank 0 tells all, if it is there."""
-        self._say(f"late {_one_line(what)}\n")
+        self._speaker.say(f"late {lines.one_line(what)}")
         if not self._has_lost.wait(2 * _TO_ANSWER_S):
             self._lose(f"{what}; rank 0 does not answer")
 
     def leave(self) -> None:
         """Say that this is no accident."""
         self._leaves = True
-        self._say("bye\n")
+        self._speaker.say("bye")
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
-
-    def _say(self, line: str) -> None:
-        _say(self._connection, line)
-
-
-def _connected(address: tuple[str, int], timeout_s: float) -> socket.socket:
-    """A connection with rank 0, which may start later."""
-    limit = time.monotonic() + timeout_s
-    while True:
-        try:
-            return socket.create_connection(address, timeout=max(1.0, limit - time.monotonic()))
-        except OSError as error:
-            if time.monotonic() > limit:
-                raise Refused(
-                    DEADLINE_EXCEEDED,
-                    f"rank 0 of the pod could not be reached at {address[0]}:{address[1]} within "
-                    f"{timeout_s:g} s: {error}. Look why it did not start, and whether a firewall "
-                    "is between; TORCH_XLA_CC_TIMEOUT_S is how long to wait",
-                ) from error
-            time.sleep(_AGAIN_S)

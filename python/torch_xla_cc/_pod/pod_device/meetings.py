@@ -5,7 +5,7 @@ So what is the same is, for each group, the list of its collectives. XLA and glo
 where lists differ, ranks wait or get wrong numbers.
 
 A rank that runs something with collectives for the first time asks the others of its groups what
-they have there. Who has not come so far tells when it does.
+they have there, and waits for that. What it has run before it only tells.
 """
 
 from __future__ import annotations
@@ -77,23 +77,18 @@ class Begun:
         self._lock = threading.Lock()
         self._begun: dict[tuple[int, ...], dict[int, str]] = {}
         self._counts: dict[tuple[int, ...], int] = {}
-        self._asked: set[tuple[tuple[int, ...], int]] = set()
 
-    def begin(self, meeting: Meeting) -> tuple[int, bool]:
-        """Its number in its group; whether another rank has asked for that."""
+    def begin(self, meeting: Meeting) -> int:
+        """Its number in its group."""
         with self._lock:
             number = self._counts.get(meeting.group, 0)
             self._counts[meeting.group] = number + 1
             kept = self._begun.setdefault(meeting.group, {})
             kept[number] = meeting.what
             kept.pop(number - _KEPT, None)
-            asked = (meeting.group, number) in self._asked
-            self._asked.discard((meeting.group, number))
-            return number, asked
+            return number
 
     def at(self, group: tuple[int, ...], number: int) -> str | None:
         """What it was; None if this rank has not come so far (or no longer knows)."""
         with self._lock:
-            if number >= self._counts.get(group, 0):
-                self._asked.add((group, number))
             return self._begun.get(group, {}).get(number)

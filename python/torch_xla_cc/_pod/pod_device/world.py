@@ -47,16 +47,16 @@ class World:
             self._attendance.leave()
 
     def meets(self, program: Program) -> None:
-        """A program with collectives is about to run: the first time, compare these with others."""
+        """A program with collectives is about to run: compare these with what others run.
+
+        The first time before it does; else as it does.
+        """
         if self._attendance is None:
             return
         found = program.meetings
+        say = self._attendance.tell if found in self._compared else self._attendance.ask
         for meeting in found:
-            number, asked = self._begun.begin(meeting)
-            if found not in self._compared:
-                self._attendance.ask((meeting.group, number), meeting.what)
-            elif asked:
-                self._attendance.tell((meeting.group, number), meeting.what)
+            say((meeting.group, self._begun.begin(meeting)), meeting.what)
         self._compared.add(found)
 
     def fail(self, why: str) -> None:

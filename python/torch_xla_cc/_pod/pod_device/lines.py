@@ -1,0 +1,91 @@
+"""What the parts of the attendance say to each other: lines over TCP."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+import threading
+import time
+from typing import BinaryIO
+
+from .agreement import Place
+from .errors import DEADLINE_EXCEEDED, Refused
+
+LONGEST = 65_536  # bytes of a line
+SILENT_S = 45  # after which a machine that says nothing has gone
+_PROBES = 6
+_SHOWN = 2000  # bytes of a line for people
+_AGAIN_S = 0.1
+ENDED = "has ended"
+
+
+class Speaker:
+    """Says whole lines, from any thread."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+
+    def say(self, line: str) -> None:
+        """If the other end has gone, who listens to it hears of that."""
+        with self._lock, contextlib.suppress(OSError):
+            self._connection.sendall(f"{line}\n".encode())
+
+
+def one_line(what: str) -> str:
+    """It, for a line."""
+    return " ".join(what.split())[:_SHOWN]
+
+
+def text(place: Place) -> str:
+    """`0,2,3:17`: a group, and the number of a meeting in it."""
+    return f"{','.join(map(str, place[0]))}:{place[1]}"
+
+
+def place(text: str) -> Place:
+    """Of its text."""
+    group, _, number = text.partition(":")
+    return tuple(int(rank) for rank in group.split(",")), int(number)
+
+
+def how(error: OSError) -> str:
+    """How it is that a connection is no more."""
+    if error.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH):
+        return f"cannot be reached any more ({error.strerror})"
+    return ENDED
+
+
+def probe(connection: socket.socket) -> None:
+    """Have the kernel ask, when nothing is said, whether the other machine is there."""
+    every = SILENT_S // (_PROBES + 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, every)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, every)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * SILENT_S)
+
+
+def line(said: BinaryIO) -> bytes:
+    """What the other end says; nothing if it has gone."""
+    try:
+        return said.readline(LONGEST)
+    except OSError:
+        return b""
+
+
+def connected(address: tuple[str, int], timeout_s: float) -> socket.socket:
+    """A connection with rank 0, which may start later."""
+    limit = time.monotonic() + timeout_s
+    while True:
+        try:
+            return socket.create_connection(address, timeout=max(1.0, limit - time.monotonic()))
+        except OSError as error:
+            if time.monotonic() > limit:
+                raise Refused(
+                    DEADLINE_EXCEEDED,
+                    f"rank 0 of the pod could not be reached at {address[0]}:{address[1]} within "
+                    f"{timeout_s:g} s: {error}. Look why it did not start, and whether a firewall "
+                    "is between; TORCH_XLA_CC_TIMEOUT_S is how long to wait",
+                ) from error
+            time.sleep(_AGAIN_S)
