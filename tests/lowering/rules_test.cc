@@ -96,6 +96,8 @@ const AllReduce kXor{{ReduceKind::kXor}, {}};
 const ReduceScatter kScatterXor{{ReduceKind::kXor}, 0, {}, {}};
 constexpr char kTpu[] = "tpu:v5e:2x4";
 constexpr char kCpu[] = "cpu:4";
+constexpr char kPod[] = "pod:4";
+const Groups kSome({{0, 1, 2}});
 
 INSTANTIATE_TEST_SUITE_P(
     Ops, Decompositions,
@@ -110,6 +112,11 @@ INSTANTIATE_TEST_SUITE_P(
         Form{"Scatter", ReduceScatter{}, kF32, kTpu, false, "all-to-all"},
         Form{"ScatterOnCpu", ReduceScatter{}, kF32, kCpu, false, "all-reduce"},
         Form{"ScatterF8", ReduceScatter{}, kF8, kCpu, false, "reduce-scatter"},
+        // Of a group of a pod only its members meet: no instruction of the world is made of it.
+        Form{"GatherOfSome", AllGather{0, kSome}, kF32, kPod, false, "all-reduce"},
+        Form{"GatherOfSomeOnTpu", AllGather{0, kSome}, kF32, "tpu:v5e:2x2", false, "all-gather"},
+        Form{"ReduceOfSome", AllReduce{{ReduceKind::kXor}, kSome}, S32({8}), kPod, false,
+             "collective-permute collective-permute"},
         Form{"Exchange", AllToAll{}, kF32, kTpu, false, "all-gather"},
         Form{"ExchangeNative", AllToAll{}, kF32, kTpu, true, "all-to-all"},
         Form{"Permute", CollectivePermute{{{0, 1}}}, kF32, kTpu, false, "all-gather"},

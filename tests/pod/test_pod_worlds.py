@@ -47,6 +47,20 @@ def test_groups():
     assert results == [(3.0, 10.0), (3.0, 10.0), (7.0, 10.0), (7.0, 10.0)]
 
 
+@pytest.mark.parametrize("name", ["all_gather", "all_reduce", "collective_permute", "all_to_all"])
+def test_some_ranks_run_what_others_do_not(name):
+    """In a pod that is new: XLA:CPU connects ranks in the first collective of their set."""
+    with pods.ranks(4) as ranks:
+        results = ranks.run(pods.joined, several_ranks.of_some, name)
+    expected = {
+        "all_gather": lambda rank: [1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 3.0, 3.0],
+        "all_reduce": lambda rank: [6.0] * 3,
+        "collective_permute": lambda rank: [1.0 + (rank + 2) % 3] * 3,
+        "all_to_all": lambda rank: [1.0, 2.0, 3.0],
+    }[name]
+    assert results == [(expected(rank), 10.0) for rank in range(3)] + [([], 10.0)]
+
+
 def test_steps_run_ahead():
     assert pods.run(2, several_ranks.steps, 200) == [1.0, 1.0]
 
