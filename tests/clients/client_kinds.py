@@ -22,9 +22,10 @@ def device(kind: str) -> torch.device:
     return torch_xla.device() if kind == "xla" else torch.device("cpu")
 
 
-def is_rough(options: dict[str, Any]) -> bool:
-    """Whether a client with these options computes or sends in 16 bits."""
-    return any(x in ("bf16", "fp16", "reduce") for x in options.values())  # the last: gradients
+def is_rough(recipe: Any) -> bool:
+    """Whether it computes or sends in 16 bits."""
+    sixteen = ("bf16", "fp16", "reduce")  # the last: gradients
+    return "bf16" in recipe.model.dtypes or any(x in sixteen for x in recipe.options.values())
 
 
 def replaced(recipe: Any, **changes: Any) -> Any:
@@ -90,7 +91,7 @@ class Client:
         if self.recipe.optimizer == "sgd":
             return torch.optim.SGD, {**options, "momentum": 0.9}
         # Of so large an epsilon that what should be nothing does not decide.
-        return torch.optim.AdamW, {**options, "eps": 1e-2}
+        return torch.optim.AdamW, {**options, "eps": 1.0 if is_rough(self.recipe) else 1e-2}
 
     def trained(self) -> list[nn.Parameter]:
         return [x for x in self.model.parameters() if x.requires_grad]
