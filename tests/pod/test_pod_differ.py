@@ -72,6 +72,16 @@ def test_who_asks_last_waits_for_nobody():
     assert not heard.of._said and not heard.of._waits and not heard.differ
 
 
+def test_who_asks_when_all_have_answered_waits_for_nobody():
+    """Its own answer, to another that asked, overtook its question."""
+    heard, place = Heard(), ((0, 1), 0)
+    heard.of.asked(0, place, "h all-reduce")
+    heard.of.answered(1, place, "h all-reduce")
+    heard.of.asked(1, place, "h all-reduce")
+    assert heard.agreed == [(0, place), (1, place)]
+    assert not heard.of._said and not heard.of._waits and not heard.differ
+
+
 @pytest.mark.parametrize("asks", [False, True])
 def test_who_comes_later_has_another(asks):
     heard, place = Heard(), ((0, 1, 2), 0)

@@ -38,7 +38,7 @@ def step(i):
 
 for i in range(5):
     step(i)
-print("summed", rank, size, flush=True)
+print(f"summed {rank} {size}", flush=True)  # in one piece: torchrun runs it by python -u
 kept = torch.full((3,), 7.0, device="xla")
 torch_xla.sync()
 if "cut" in sys.argv:
@@ -48,8 +48,8 @@ if "cut" in sys.argv:
         for i in range(10**9):
             step(i)
     except RuntimeError as error:
-        print("told", round(time.monotonic() - began), " ".join(str(error).split()), flush=True)
-    print("kept", kept.tolist(), flush=True)
+        print(f"told {time.monotonic() - began:.0f} {' '.join(str(error).split())}", flush=True)
+    print(f"kept {kept.tolist()}", flush=True)
 """
 
 

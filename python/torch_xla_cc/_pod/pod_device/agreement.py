@@ -25,9 +25,15 @@ class Agreement:
 
     def asked(self, rank: int, place: Place, what: str) -> None:
         """A rank has something there, and wants to know whether the others have it too."""
+        group, number = place
         with self._lock:
-            others = set(place[0]) - {rank, *self._said.get(place, {})}
-            self._waits.setdefault(place, {})[rank] = set(others)
+            ended = number <= self._ended.get(group, -1)  # it was asked, and has answered
+            others = set(group) - {rank, *self._said.get(place, {})}
+            if not ended:
+                self._waits.setdefault(place, {})[rank] = set(others)
+        if ended:
+            self._agreed(rank, place)
+            return
         self.answered(rank, place, what)
         for other in sorted(others):
             self._ask(other, place)
