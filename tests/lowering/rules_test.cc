@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(
         Form{"GatherOfSome", AllGather{0, kSome}, kF32, kPod, false, "all-reduce"},
         Form{"GatherOfSomeOnTpu", AllGather{0, kSome}, kF32, "tpu:v5e:2x2", false, "all-gather"},
         Form{"ReduceOfSome", AllReduce{{ReduceKind::kXor}, kSome}, S32({8}), kPod, false,
-             "collective-permute collective-permute"},
+             "all-reduce"},
         Form{"Exchange", AllToAll{}, kF32, kTpu, false, "all-gather"},
         Form{"ExchangeNative", AllToAll{}, kF32, kTpu, true, "all-to-all"},
         Form{"Permute", CollectivePermute{{{0, 1}}}, kF32, kTpu, false, "all-gather"},
