@@ -99,22 +99,20 @@ def of_constants(rank, name):
 
 def of_some(rank: int, name: str) -> tuple[list[float], float]:
     """What ranks 0 to 2 get of a collective of theirs; then a sum of all."""
-    from torch_xla_cc import xla_model as xm
-
     x = torch.full((3,), rank + 1.0).to("xla")
     groups = [[0, 1, 2]]
     found: list[float] = []
     if rank < 3:
         if name == "all_gather":
-            y = xm.all_gather(x, 0, groups=groups)
+            y = ours.all_gather(x, 0, groups=groups)
         elif name == "all_reduce":
-            y = xm.all_reduce("sum", x, groups=groups)
+            y = ours.all_reduce(ours.REDUCE_SUM, x, groups=groups)
         elif name == "collective_permute":
-            y = xm.collective_permute(x, [[0, 1], [1, 2], [2, 0]])
+            y = ours.collective_permute(x, [[0, 1], [1, 2], [2, 0]])
         else:
-            y = xm.all_to_all(x, 0, 0, 3, groups=groups)
+            y = ours.all_to_all(x, 0, 0, 3, groups=groups)
         found = y.tolist()
-    return found, float(xm.all_reduce("sum", x)[0])
+    return found, float(ours.all_reduce(ours.REDUCE_SUM, x)[0])
 
 
 def in_groups(rank, groups):

@@ -129,7 +129,6 @@ def sums(rank, sizes):
         ((4,), (5,), (6,)),
         ((4, 5), (4, 4), (4, 4)),  # two have run it before, and do not ask
         ((4, 4), (4, 5), (4, 4)),
-        ((4, 4, 2, 2), (4, 4, 2, 2), (4, 4, 2, 4)),  # all know both programs
     ],
 )
 def test_sizes_that_differ(sizes):
@@ -138,4 +137,15 @@ def test_sizes_that_differ(sizes):
     same = next(i for i, of in enumerate(zip(*sizes, strict=True)) if len(set(of)) > 1)
     for done, error in found:
         assert done == [[18.0] * size for size in sizes[0][:same]]
+        assert "the ranks of group [0,1,2] run programs of different collectives: rank" in error
+
+
+def test_programs_that_all_know():
+    """They are not waited for: what is read before all are told may be wrong, and then all are."""
+    sizes = ((4, 4, 2) + (2,) * 100, (4, 4, 2) + (2,) * 100, (4, 4, 2) + (4,) * 100)
+    with pods.ranks(3) as ranks:
+        found = ranks.run(pods.joined, sums, sizes)
+    for done, error in found:
+        assert done[:3] == [[18.0] * 4, [18.0] * 4, [18.0] * 2]
+        assert len(done) < 103
         assert "the ranks of group [0,1,2] run programs of different collectives: rank" in error

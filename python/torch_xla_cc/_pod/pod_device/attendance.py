@@ -90,13 +90,14 @@ class Host:
                 return
             connection.settimeout(None)
             rank, size = map(int, numbers.split())
+            speaker = lines.Speaker(connection)
             with self._changed:
                 if size != self._size or rank in self._there:
                     self._wrong = self._disagree(rank, size)
-                    connection.sendall(f"lost {self._wrong}\n".encode())
+                    speaker.say(f"lost {self._wrong}")
                     self._changed.notify_all()
                     return
-                self._there[rank] = lines.Speaker(connection)
+                self._there[rank] = speaker
                 self._changed.notify_all()
             bye = False
             try:
