@@ -60,18 +60,6 @@ Status Refused(const T& node, const Call& call, const Lowered& lowered, const st
                  "Convert it to another type, or use groups of one size"});
 }
 
-// x, of which XLA cannot know that it is a constant, and so that of all ranks. Where ranks trace
-// programs of their own it may be one on some: torch_xla makes constants of 0 and 1, and parameters
-// of other numbers. The collective would be gone there, and the others would wait.
-Value OfThisRank(hlo::Computation& c, const Value& x, int64_t world_size) {
-  return AsPlain(c, x, [&](const Value& plain) {
-    const Value is_one = c.Compare("LT", c.Rank(), c.Scalar(ElementType::kU32, world_size));
-    const Value other = c.Convert(c.Rank(), plain.shape.type);
-    const Value always = c.Fill(is_one, {ElementType::kPred, plain.shape.dims});
-    return c.Select(always, plain, c.Fill(other, plain.shape));
-  });
-}
-
 // A module with one rule of the node; results in it, and what they cost.
 template <class T>
 struct Built {
@@ -86,11 +74,7 @@ struct Built {
       : entry(module.Begin(
             "entry", call.target.partitioned ? hlo::RankIs::kPartition : hlo::RankIs::kReplica)),
         emitter(call.target, &module, &entry, Hash(lowered.identity), nullptr) {
-    const bool hidden = call.target.kind == DeviceKind::kPod && !call.target.partitioned;
-    for (size_t i : lowered.live) {
-      const Value x = entry.Parameter(call.operands[i]);
-      operands.push_back(hidden ? OfThisRank(entry, x, call.world_size()) : x);
-    }
+    for (size_t i : lowered.live) operands.push_back(entry.Parameter(call.operands[i]));
     if (lowered.takes_token) {
       emitter.set_token(entry.Parameter({ElementType::kS32, {1}}));
     }

@@ -8,12 +8,14 @@
 """
 
 import multiprocessing
+import os
 from collections.abc import Iterator
 
 import effort
 import pods
 import processes
 import pytest
+import torchrun
 import worlds
 
 # The longest first: one that begins last is waited for by the others. xdist hands files out so.
@@ -45,6 +47,15 @@ _CONCURRENT = {
     *("test_late_ranks", "test_launch", "test_left_behind", "test_ordering", "test_process_end"),
     *("test_random_worlds", "test_soak", "test_worlds"),
 }
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--on-pod", action="store_true", help="run ranks as processes of a pod")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--on-pod"):
+        os.environ[torchrun.ON_POD] = "1"
 
 
 def pytest_report_header() -> str:

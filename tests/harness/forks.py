@@ -193,6 +193,10 @@ def _child(
     _set_environment(env)
     torch_xla._setup_xla_flags()  # adds to those that are asked for
     _C.set_fallback(fallback_policy.from_environment())  # as an import does
+    if env.get("PJRT_DEVICE") == "POD":  # as the entry point does where the package is installed
+        import txcc_pod
+
+        txcc_pod.register()
     os.chdir(cwd)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     target(*args)

@@ -13,6 +13,8 @@ from typing import IO, Any
 import forks
 import torch.distributed as dist
 
+ON_POD = "TORCH_XLA_CC_TESTS_ON_POD"  # of pytest --on-pod
+
 
 class Ranks:
     """`target(*args[rank])` in a process for each rank."""
@@ -62,5 +64,5 @@ def _variables(rank: int, size: int, port: int) -> dict[str, str]:
         "TORCHELASTIC_RUN_ID": f"tests {port}",
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "OMP_NUM_THREADS": "1",
-        "PJRT_DEVICE": "CPU",
+        "PJRT_DEVICE": "POD" if os.environ.get(ON_POD) else "CPU",
     }

@@ -48,6 +48,7 @@ from collections.abc import Callable
 from typing import Any
 
 import forks
+import torchrun
 import torch
 
 _STDERR_TAIL = 12_000
@@ -242,6 +243,10 @@ def run(
 
     `full`: its programs are compiled with all optimisations.
     """
+    if os.environ.get(torchrun.ON_POD):
+        import pods
+
+        return pods.run(world_size, fn, *args, timeout_s=timeout_s)
     make = functools.partial(World, world_size, FULL if full else FAST)
     world = keep(_worlds, (world_size, full), _MOST_KEPT, make)
     return world.run(fn, *args, timeout_s=timeout_s, launch_timeout_s=launch_timeout_s)

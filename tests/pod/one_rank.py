@@ -1,7 +1,9 @@
 """What tests do on a pod of one rank. Each runs there, and returns plain data."""
 
 import os
+import re
 import time
+from pathlib import Path
 
 import torch
 import torch_xla
@@ -79,16 +81,26 @@ def no_outputs_and_many(rank):
     return [float(x.cpu()[0]) for x in many], tuple(empty.cpu().shape)
 
 
-def donates(rank):
-    """After many steps in place: the value, and bytes in use, of one buffer and of the device."""
-    x = torch.zeros(1 << 20, device="xla")
+def donates(rank, size, from_host):
+    """After steps in place: a value, bytes that the device counts, and those that its process took."""
+    import pods
+
+    def most():
+        (device,) = pods.device_processes([os.getpid()]).values()
+        return int(re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{device}/status").read_text())[1])
+
+    x = torch.ones(size).to("xla") if from_host else torch.ones(size, device="xla")
     torch_xla.sync()
+    xla_model.wait_device_ops()
+    before = most()
     for _ in range(10):
         x += 1
         torch_xla.sync()
-    value = float(x.cpu()[5])
+    xla_model.wait_device_ops()
+    grown = (most() - before) << 10
     info = xla_model.get_memory_info("xla:0")
-    return value, info["bytes_used"], info["bytes_limit"], info["peak_bytes_used"]
+    value = float(x[5])
+    return value, info["bytes_used"], info["peak_bytes_used"], info["bytes_limit"], grown
 
 
 def lets_go(rank, times):

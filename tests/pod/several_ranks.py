@@ -81,18 +81,18 @@ def of_nans(rank, dtype_name):
     return {name: result.cpu().view(integer) for name, result in results.items()}
 
 
-def of_constants(rank, name):
+def of_constants(rank, whose, name):
     """An operand that is a constant in the programs of ranks 0 and 1 alone: torch_xla's way."""
     size = runtime.world_size()
     x = torch.full((size * 3,), float(rank), device="xla")
+    ring = [(i, (i + 1) % size) for i in range(size)]
+    xm = {"ours": ours, "stock": stock}[whose]
     calls = {
-        "all_reduce": lambda: ours.all_reduce(ours.REDUCE_SUM, x),
-        "all_gather": lambda: ours.all_gather(x),
-        "reduce_scatter": lambda: ours.reduce_scatter(ours.REDUCE_SUM, x, 1.0, 0, size),
-        "all_to_all": lambda: ours.all_to_all(x, 0, 0, size),
-        "collective_permute": lambda: ours.collective_permute(
-            x, pairs=[(i, (i + 1) % size) for i in range(size)]
-        ),
+        "all_reduce": lambda: xm.all_reduce(xm.REDUCE_SUM, x),
+        "all_gather": lambda: xm.all_gather(x, pin_layout=False),
+        "reduce_scatter": lambda: xm.reduce_scatter(xm.REDUCE_SUM, x, 1.0, 0, size),
+        "all_to_all": lambda: xm.all_to_all(x, 0, 0, size),
+        "collective_permute": lambda: xm.collective_permute(x, pairs=ring),
     }
     return calls[name]().cpu().reshape(-1)[::3].tolist()
 

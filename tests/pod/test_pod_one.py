@@ -32,11 +32,17 @@ def test_many_outputs_and_no_elements():
     assert shape == (0, 3)
 
 
-def test_steps_in_place_keep_one_buffer():
-    ((value, used, limit, peak),) = pods.run(1, one_rank.donates)
-    assert value == 10.0
-    assert 4 << 20 <= used < 8 << 20
-    assert used <= peak < limit
+@pytest.mark.parametrize("from_host", [False, True])
+def test_steps_in_place_keep_one_buffer(from_host):
+    size = 16 << 20
+    with pods.ranks(1) as ranks:
+        ((value, used, peak, limit, grown),) = ranks.run(
+            pods.joined, one_rank.donates, size, from_host
+        )
+    assert value == 11.0
+    assert 4 * size <= used <= peak < 5 * size < limit
+    # No second buffer, in no step; but for the first, where the segment of the host's tensor stays.
+    assert grown < (12 if from_host else 2) * size
 
 
 def test_memory_is_let_go():

@@ -36,8 +36,9 @@ CONSTANTS = {
 
 
 @pytest.mark.parametrize("name", CONSTANTS)
-def test_constants_that_differ(name):
-    results = pods.run(4, several_ranks.of_constants, name)
+@pytest.mark.parametrize("whose", ["ours", "stock"])
+def test_constants_that_differ(whose, name):
+    results = pods.run(4, several_ranks.of_constants, whose, name)
     assert results == [CONSTANTS[name](rank) for rank in range(4)]
 
 

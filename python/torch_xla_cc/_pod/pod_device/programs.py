@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import protos, types
+from . import protos, stablehlo, types
 from .errors import INVALID_ARGUMENT, UNIMPLEMENTED, Refused
 from .jaxlib_xla import xla
 from .meetings import Meeting, of_program
@@ -26,6 +26,7 @@ class Program(NamedTuple):
     loaded: Any
     options: bytes
     facts: Writer
+    donated: frozenset[int]  # the parameters whose buffers outputs take
     output_sizes: list[int]
     has_collectives: bool
     meetings: tuple[Meeting, ...]
@@ -36,7 +37,10 @@ def compiled(client: Any, form: str, code: memoryview, options: memoryview) -> P
     settings, devices = _settings(client, bytes(options))
     if form == "hlo":
         computation = xla.XlaComputation(bytes(code))
-        module = xla.mlir.xla_computation_to_mlir_module(computation)
+        text = xla.mlir.xla_computation_to_mlir_module(computation)
+        text = stablehlo.with_donors(text, protos.donated_parameters(bytes(code)))
+        many = settings.num_replicas > 1  # else ranks are partitions, of one program
+        module = stablehlo.with_gathers_kept(text, settings.num_replicas) if many else text
     elif form == "mlir":
         module = bytes(code)
     else:
@@ -103,7 +107,8 @@ def _known(client: Any, loaded: Any, options: bytes) -> Program:
     facts = Writer().text(module.name).content(loaded.fingerprint or b"")
     facts.content(protos.with_config(proto, replicas, partitions))
     facts.number(replicas).number(partitions).number(loaded.size_of_generated_code_in_bytes())
-    facts.numbers(protos.donated_parameters(proto))
+    donated = protos.donated_parameters(proto)
+    facts.numbers(donated)
     kinds = [types.number_of(output.xla_element_type().name) for output in outputs]
     facts.numbers(kinds)
     for output in outputs:
@@ -115,7 +120,7 @@ def _known(client: Any, loaded: Any, options: bytes) -> Program:
     text = module.to_string()
     meets_others = any(name in text for name in _COLLECTIVES)
     meets = of_program(text, client.process_index(), len(client.devices())) if meets_others else ()
-    return Program(loaded, options, facts, sizes, meets_others, meets)
+    return Program(loaded, options, facts, frozenset(donated), sizes, meets_others, meets)
 
 
 def _check(output: Any, layout: Any) -> None:

@@ -169,7 +169,7 @@ class Execution:
     def work(self) -> None:
         """Run it, and wait for what it makes."""
         arrays = [slot.get() for slot in self._inputs]
-        for index in self._kept:  # they must not be donated
+        for index in self._program.donated.intersection(self._kept):
             arrays[index] = store.duplicate(self._client, arrays[index])
         if self._program.has_collectives:
             self._meets(self._program)
@@ -181,6 +181,8 @@ class Execution:
         made = [row[0] for row in results.disassemble_into_single_device_arrays()]
         for array in made:
             array.block_until_ready()
+        for index in self._program.donated.difference(self._kept):
+            self._accounts.freed(self._inputs[index])
         for slot, array in zip(self._outputs, made, strict=True):
             slot.array = array
             self._accounts.made(slot)

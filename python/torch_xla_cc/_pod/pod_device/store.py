@@ -120,8 +120,9 @@ class Accounts:
                 self.most = max(self.most, self.now)
 
     def freed(self, slot: Slot) -> None:
-        """It is not needed any more, which may come before it is made."""
+        """It is not needed any more, which may come before it is made, or be said twice."""
         with self._lock:
             slot.freed = True
             if slot.counted:
+                slot.counted = False
                 self.now -= slot.size
