@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+_KEPT = 4096  # programs
+
 Place = tuple[tuple[int, ...], int]  # a group, and the number of a meeting in it
 
 
@@ -19,7 +21,8 @@ class Agreement:
     ) -> None:
         self._ask, self._agreed, self._differ = ask, agreed, differ
         self._lock = threading.Lock()
-        self._said: dict[Place, dict[int, str]] = {}
+        self._said: dict[Place, dict[int, str]] = {}  # hashes
+        self._words: dict[str, str] = {}  # of hashes: who has said one before says it alone
         self._waits: dict[Place, dict[int, set[int]]] = {}  # by who asked: those that must answer
         self._ended: dict[tuple[int, ...], int] = {}  # places up to which all have said theirs
 
@@ -46,7 +49,7 @@ class Agreement:
                 return  # said twice
             said = self._said.setdefault(place, {})
             if what is not None:
-                said[rank] = what
+                said[rank] = self._known(what)
             waits = self._waits.get(place, {})
             for left in waits.values():
                 left.discard(rank)
@@ -57,17 +60,37 @@ class Agreement:
                 del self._said[place]
                 self._waits.pop(place, None)
                 self._ended[group] = number
-            differ = _difference(place, said)
+            differ = self._difference(place, said)
         if differ:
             self._differ(differ)
             return
         for asker in done:
             self._agreed(asker, place)
 
+    def _known(self, what: str) -> str:
+        """Its hash."""
+        key, _, words = what.partition(" ")
+        if words:
+            self._words[key] = words
+            if len(self._words) > _KEPT:
+                del self._words[next(iter(self._words))]
+        return key
 
-def _difference(place: Place, said: dict[int, str]) -> str:
-    if len(set(said.values())) < 2:
-        return ""
-    words = (f"rank {rank} has {what.partition(' ')[2]}" for rank, what in sorted(said.items()))
-    group = ",".join(map(str, place[0]))
-    return f"the ranks of group [{group}] run programs of different collectives: {'; '.join(words)}"
+    def _difference(self, place: Place, said: dict[int, str]) -> str:
+        if len(set(said.values())) < 2:
+            return ""
+        group = ",".join(map(str, place[0]))
+        lists = {rank: self._words.get(key, "").split("; ") for rank, key in sorted(said.items())}
+        longest = max(map(len, lists.values()))
+        for i in range(longest):
+            at = {rank: words[i] if i < len(words) else "none" for rank, words in lists.items()}
+            if len(set(at.values())) > 1:
+                differ = "; ".join(f"rank {rank} has {what}" for rank, what in at.items())
+                return (
+                    f"the ranks of group [{group}] run programs of different collectives. The first "
+                    f"that differs is number {i + 1}: {differ}"
+                )
+        return (
+            f"the ranks of group [{group}] run programs of different collectives, of which the first "
+            f"{longest} are the same"
+        )

@@ -57,7 +57,11 @@ def how(error: OSError) -> str:
 
 
 def probe(connection: socket.socket) -> None:
-    """Have the kernel ask, when nothing is said, whether the other machine is there."""
+    """Have the kernel ask, when nothing is said, whether the other machine is there.
+
+    And send each line at once.
+    """
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     every = SILENT_S // (_PROBES + 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, every)

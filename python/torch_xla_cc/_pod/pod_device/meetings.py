@@ -13,20 +13,23 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+_COMPUTATION = re.compile(r"^(ENTRY )?%?(\S+) \(.*\{$")
 _INSTRUCTION = re.compile(
     r"^\s*(?:ROOT )?\S+ = (?P<type>.+?) (?P<op>all-gather|all-reduce|all-to-all|ragged-all-to-all"
-    r"|collective-broadcast|collective-permute|reduce-scatter)(?:-start)?\((?P<rest>.*)$",
-    re.MULTILINE,
+    r"|collective-broadcast|collective-permute|reduce-scatter)(?:-start)?\((?P<rest>.*)$"
 )
+_CALLED = re.compile(r"(?:to_apply|calls|body|condition)=%?([^\s,)]+)|branch_computations=\{([^}]*)\}")
+_ROOT = re.compile(r"^\s*ROOT \S+ = \S+ ([\w-]+)\(")
 _LAYOUT = re.compile(r"(?<=\])\{[^}]*\}")
 _LISTS = re.compile(r"(?:replica_groups|source_target_pairs)=\{((?:\{[\d,]*\},?)*)\}")
 _IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
-_DIMENSIONS = re.compile(r"dimensions=\{[\d,]*\}")
-_SHOWN = 300  # characters
+_SAID = re.compile(r"(?:dimensions|source_target_pairs)=\{(?:[\d,]|\{[\d,]*\})*\}")
+_SHOWN = 4000  # characters
 _KEPT = 4096  # of each group, for those that ask
 
 
@@ -34,24 +37,56 @@ class Meeting(NamedTuple):
     """A program's collectives of one group."""
 
     group: tuple[int, ...]
-    what: str  # a hash of them all, and the first in words
+    what: str  # a hash of them all, and the first of them in words
 
 
 def of_program(text: str, rank: int, size: int) -> tuple[Meeting, ...]:
     """The groups that a rank meets in a program, given as HLO, and in what."""
     found: dict[tuple[int, ...], list[str]] = {}
-    for match in _INSTRUCTION.finditer(text):
+    computations, entry = _computations(text)
+    for match in _in_order(computations, entry):
+        words = " ".join((match["op"], _LAYOUT.sub("", match["type"]), *_attributes(match, computations)))
         for group in _groups(match["rest"], size):
             if rank in group and len(group) > 1:
-                shape = _LAYOUT.sub("", match["type"])
-                along = _DIMENSIONS.search(match["rest"])
-                words = (match["op"], shape, along[0] if along else "")
-                found.setdefault(group, []).append(" ".join(words).strip())
+                found.setdefault(group, []).append(words)
     return tuple(
         Meeting(group, f"{hashlib.sha256(said.encode()).hexdigest()[:16]} {said[:_SHOWN]}")
         for group, lines in found.items()
         for said in ["; ".join(lines)]
     )
+
+
+def _computations(text: str) -> tuple[dict[str, list[str]], str]:
+    """The lines of each, by name, and the name of the one that is run."""
+    found: dict[str, list[str]] = {}
+    lines: list[str] = []
+    entry = ""
+    for line in text.splitlines():
+        if head := _COMPUTATION.match(line):
+            lines = found[head[2]] = []
+            entry = head[2] if head[1] else entry
+        else:
+            lines.append(line)
+    return found, entry
+
+
+def _in_order(computations: dict[str, list[str]], name: str) -> Iterator[re.Match[str]]:
+    """The collectives of one and of those that it calls, as they are scheduled."""
+    for line in computations.get(name, []):
+        if match := _INSTRUCTION.match(line):
+            yield match
+            continue
+        for one, several in _CALLED.findall(line):
+            for called in (one, *several.split(", ")):
+                yield from _in_order(computations, called.lstrip("%"))
+
+
+def _attributes(match: re.Match[str], computations: dict[str, list[str]]) -> Iterator[str]:
+    yield from _SAID.findall(match["rest"])
+    if called := _CALLED.search(match["rest"]):  # what it reduces with
+        yield from (
+            root[1] for line in computations.get(called[1], []) if (root := _ROOT.match(line))
+        )
 
 
 def _groups(attributes: str, size: int) -> list[tuple[int, ...]]:

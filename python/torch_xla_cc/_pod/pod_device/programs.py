@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import protos, stablehlo, types
+from . import ordering, protos, stablehlo, types
 from .errors import INVALID_ARGUMENT, UNIMPLEMENTED, Refused
 from .jaxlib_xla import xla
 from .meetings import Meeting, of_program
@@ -36,11 +36,11 @@ def compiled(client: Any, form: str, code: memoryview, options: memoryview) -> P
     """Of a HloModuleProto ("hlo") or StableHLO ("mlir"), with a CompileOptionsProto."""
     settings, devices = _settings(client, bytes(options))
     if form == "hlo":
-        computation = xla.XlaComputation(bytes(code))
-        text = xla.mlir.xla_computation_to_mlir_module(computation)
-        text = stablehlo.with_donors(text, protos.donated_parameters(bytes(code)))
-        many = settings.num_replicas > 1  # else ranks are partitions, of one program
-        module = stablehlo.with_gathers_kept(text, settings.num_replicas) if many else text
+        hlo = bytes(code)
+        if settings.num_replicas > 1:  # ranks, which may have programs of their own
+            hlo = ordering.ordered(hlo)
+        text = xla.mlir.xla_computation_to_mlir_module(xla.XlaComputation(hlo))
+        module = stablehlo.with_donors(text, protos.donated_parameters(hlo))
     elif form == "mlir":
         module = bytes(code)
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
@@ -12,20 +12,34 @@ _PROGRAM_SHAPE, _ALIASES, _DONORS = 4, 8, 18
 
 def fields(message: bytes | memoryview) -> Iterator[tuple[int, int | memoryview]]:
     """(number, value) of each: numbers, and the bytes of texts and messages."""
+    for number, value, _ in _spans(message):
+        if value is not None:
+            yield number, value
+
+
+def without(message: bytes | memoryview, *numbers: int) -> bytes:
+    """The message without these fields."""
+    return b"".join(raw for number, _, raw in _spans(message) if number not in numbers)
+
+
+def _spans(message: bytes | memoryview) -> Iterator[tuple[int, int | memoryview | None, memoryview]]:
+    """(number, value, all of its bytes) of each."""
     view = memoryview(message)
     at = 0
     while at < len(view):
+        start = at
+        value: int | memoryview | None = None
         tag, at = _varint(view, at)
         kind = tag & 7
         if kind == _VARINT:
             value, at = _varint(view, at)
-            yield tag >> 3, value
         elif kind == _BYTES:
             size, at = _varint(view, at)
-            yield tag >> 3, view[at : at + size]
+            value = view[at : at + size]
             at += size
         else:
             at += {_FIXED64: 8, _FIXED32: 4}[kind]
+        yield tag >> 3, value, view[start:at]
 
 
 def _varint(view: memoryview, at: int) -> tuple[int, int]:
@@ -48,12 +62,39 @@ def _written(value: int) -> bytes:
     return bytes(out)
 
 
-def _message(number: int, content: bytes | memoryview) -> bytes:
+def only(message: bytes | memoryview, *numbers: int) -> bytes:
+    """These fields of the message."""
+    return b"".join(raw for number, _, raw in _spans(message) if number in numbers)
+
+
+def numbers_field(number: int, values: Sequence[int]) -> bytes:
+    """A field that is a repeated number."""
+    return bytes_field(number, b"".join(map(_written, values))) if values else b""
+
+
+def number_field(number: int, value: int) -> bytes:
+    """A field that is a number."""
+    return _written(number << 3) + _written(value)
+
+
+def bytes_field(number: int, content: bytes | memoryview) -> bytes:
+    """A field that is a text or a message."""
     return _written(number << 3 | _BYTES) + _written(len(content)) + bytes(content)
 
 
-def _inside(message: bytes, number: int) -> list[memoryview]:
+def inside(message: bytes | memoryview, number: int) -> list[memoryview]:
+    """The texts or messages of a field."""
     return [value for found, value in fields(message) if found == number]  # type: ignore[misc]
+
+
+def number(message: bytes | memoryview, field: int) -> int:
+    """A field that is a number: 0 if it is not there."""
+    return next((v for n, v in fields(message) if n == field and isinstance(v, int)), 0)
+
+
+def numbers_of(message: bytes | memoryview, field: int) -> list[int]:
+    """A field that is a repeated number."""
+    return [i for n, value in fields(message) if n == field for i in numbers(value)]
 
 
 def numbers(packed: int | memoryview) -> list[int]:
@@ -74,23 +115,20 @@ def donated_parameters(module: bytes) -> list[int]:
 
 def _parameters(module: bytes, field: int, of_entry: int) -> list[int]:
     return [
-        next((v for n, v in fields(entry) if n == of_entry and isinstance(v, int)), 0)
-        for table in _inside(module, field)
-        for entry in _inside(bytes(table), 1)
+        number(entry, of_entry)
+        for table in inside(module, field)
+        for entry in inside(bytes(table), 1)
     ]
 
 
 def with_config(module: bytes, replicas: int, partitions: int) -> bytes:
     """A HloModuleProtoWithConfig of a HloModuleProto."""
-    (shape,) = _inside(module, _PROGRAM_SHAPE)
-    config = _message(1, shape)
-    config += _written(4 << 3) + _written(replicas) + _written(5 << 3) + _written(partitions)
-    return _message(1, module) + _message(2, config)
+    (shape,) = inside(module, _PROGRAM_SHAPE)
+    config = bytes_field(1, shape)
+    config += number_field(4, replicas) + number_field(5, partitions)
+    return bytes_field(1, module) + bytes_field(2, config)
 
 
 def device_ids(assignment: bytes) -> list[list[int]]:
     """Of a DeviceAssignmentProto: the devices of each partition, by replica."""
-    return [
-        [i for number, value in fields(bytes(row)) if number == 1 for i in numbers(value)]
-        for row in _inside(assignment, 3)
-    ]
+    return [numbers_of(row, 1) for row in inside(assignment, 3)]

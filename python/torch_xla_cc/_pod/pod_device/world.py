@@ -54,9 +54,13 @@ class World:
         if self._attendance is None:
             return
         found = program.meetings
-        say = self._attendance.tell if found in self._compared else self._attendance.ask
+        known = found in self._compared
         for meeting in found:
-            say((meeting.group, self._begun.begin(meeting)), meeting.what)
+            place = meeting.group, self._begun.begin(meeting)
+            if known:
+                self._attendance.tell(place, meeting.what.partition(" ")[0])
+            else:
+                self._attendance.ask(place, meeting.what)
         self._compared.add(found)
 
     def fail(self, why: str) -> None:
