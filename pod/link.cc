@@ -17,6 +17,12 @@ using namespace std::chrono_literals;
 constexpr size_t kKeptBytes = size_t{256} << 20;  // of segments that nobody uses
 constexpr int kSocketBuffer = 1 << 20;
 
+Failure OfFork() {
+  return {abi::Code::kFailedPrecondition,
+          "this process was forked from a rank of the pod, whose device it cannot use: use it in "
+          "the rank, or start processes by spawn"};
+}
+
 }  // namespace
 
 Link::Link(const std::vector<std::string>& command, std::string name)
@@ -56,9 +62,16 @@ bool Link::Leave(std::chrono::milliseconds patience) {
   return ended_.wait_for(lock, patience, [this] { return lost_.has_value(); });
 }
 
-void Link::Say(Kind kind, const Writer& body) { channel_->Send({0, kind, 0, 0}, body.bytes()); }
+void Link::Say(Kind kind, const Writer& body) {
+  if (IsForked()) return;  // the buffers are the rank's
+  channel_->Send({0, kind, 0, 0}, body.bytes());
+}
 
 void Link::Ask(Kind kind, const Writer& body, Handler handler) {
+  if (IsForked()) {
+    handler({OfFork(), {}});
+    return;
+  }
   uint64_t request;
   {
     std::unique_lock lock(mutex_);
@@ -89,6 +102,7 @@ std::string Link::Call(Kind kind, const Writer& body) {
 }
 
 Segment Link::TakeSegment(size_t bytes) {
+  if (IsForked()) throw OfFork();
   for (const int64_t dropped : segments_.Drop()) Say(Kind::kDropSegment, Writer().Int(dropped));
   Segment segment = segments_.Take(bytes);
   if (segment.is_new) {

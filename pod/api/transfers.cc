@@ -1,6 +1,7 @@
 // Buffers from the host, to the host, and copies.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "pod/abi/buffer.h"
 #include "pod/api/buffers.h"
@@ -71,20 +72,23 @@ void FromHost(abi::BufferFromHostArgs& args) {
   client.FlushFreed();
   const int64_t id = client.NextId();
   Writer body;
+  std::optional<Segment> segment;
   body.Int(id).Int(static_cast<int64_t>(args.type)).Ints(dims);
   if (bytes <= kInline) {
     std::string content(bytes, '\0');
     copy_to(content.data());
     body.Int(0).Text(content);
   } else {
-    const Segment segment = client.link->TakeSegment(bytes);
-    copy_to(segment.data);
-    body.Int(segment.id).Text({});
+    segment = client.link->TakeSegment(bytes);
+    copy_to(segment->data);
+    body.Int(segment->id).Text({});
   }
   client.link->Say(Kind::kPut, body);
+  const auto lost = client.link->lost();
+  if (lost && segment) client.link->ReturnSegment(segment->id);  // nobody else will
   args.done_with_host_buffer = new abi::Event{Occurrence::Already({})};
   args.buffer =
-      NewBuffer(&client, id, args.type, std::move(dims), Occurrence::Already(client.link->lost()));
+      NewBuffer(&client, id, args.type, std::move(dims), Occurrence::Already(lost));
 }
 
 // Asks for bytes of a buffer, and returns what happens when they are there.

@@ -48,8 +48,8 @@ from collections.abc import Callable
 from typing import Any
 
 import forks
-import torchrun
 import torch
+import torchrun
 
 _STDERR_TAIL = 12_000
 _START_S = 120.0  # the first imports torch and torch_xla, on a busy machine

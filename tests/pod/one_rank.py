@@ -82,7 +82,7 @@ def no_outputs_and_many(rank):
 
 
 def donates(rank, size, from_host):
-    """After steps in place: a value, bytes that the device counts, and those that its process took."""
+    """A value after steps in place, bytes that the device counts, and those its process took."""
     import pods
 
     def most():

@@ -146,6 +146,38 @@ def scatters_while_others_are_late(rank, late_s):
     return value, time.monotonic() - began
 
 
+def meets_first_while_one_is_late(rank, late_s):
+    """Ranks 0 and 1 wait for rank 2, in what gloo itself gives 30 s."""
+    x = torch.full((3,), 1.0 + rank).to("xla")
+    if rank == 2:
+        time.sleep(late_s)
+    found = []
+    if rank:
+        groups = [[1, 2]]
+        found += ours.all_reduce(ours.REDUCE_SUM, x, groups=groups).tolist()
+    return found + stock.reduce_scatter(stock.REDUCE_SUM, x, 1.0, 0, 3).tolist()
+
+
+def differs_by_a_constant(rank):
+    """Independent collectives, which XLA:CPU would schedule by what is around them; and calls."""
+    size = runtime.world_size()
+    every = [torch.full((8, 8), float(i)).to("xla") for i in range(4)]
+    found = []
+    for i, x in enumerate(every):
+        if (rank + i) % 2:  # more to do before some of them, on this rank
+            x = (x @ torch.eye(8, device="xla") * 2).relu() / 2
+        found += [
+            ours.all_reduce(ours.REDUCE_SUM, x),
+            ours.all_gather(x).sum(0) / 8,
+            stock.all_reduce(stock.REDUCE_MAX, x),
+            ours.all_to_all(x, 0, 0, size),
+        ]
+    if rank:
+        found[0] = found[0] + rank - rank
+    torch_xla.sync()
+    return [float(x.reshape(-1)[0]) for x in found]
+
+
 def is_late(rank, late_s):
     """The last rank comes too late to a collective: what each is told, and when."""
     size = runtime.world_size()

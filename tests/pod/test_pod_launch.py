@@ -84,7 +84,7 @@ def test_torch_distributed_finds_its_world(script):
     ("what", "said"),
     [
         ("raises", "KeyError 'of rank 1' raised by rank 1 of 2:"),
-        ("unpicklable", "RankFailed launch: what rank 1 returned: "),
+        ("unpicklable", "RankFailed launch: rank 1 failed:\nTraceback"),
         ("dies", "RankFailed launch: rank 1 was killed by signal 9 (Killed)"),
         ("exits", "[(0, '2', [3.0, 3.0, 3.0]), None]"),
     ],

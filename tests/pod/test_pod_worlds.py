@@ -84,6 +84,19 @@ def test_a_reduce_scatter_waits_for_a_late_rank():
     assert took >= late_s - 0.5
 
 
+def test_gloo_does_not_give_up_on_a_late_rank():
+    """Neither in the first meeting of a group, nor in torch_xla's own reduce_scatter."""
+    late_s = 32.0
+    with pods.ranks(3) as ranks:
+        found = ranks.run(pods.joined, several_ranks.meets_first_while_one_is_late, late_s)
+    assert found == [[6.0], [5.0] * 3 + [6.0], [5.0] * 3 + [6.0]]
+
+
+def test_order_in_programs_that_differ():
+    for found in pods.run(4, several_ranks.differs_by_a_constant):
+        assert found == [y for i in range(4) for y in (4.0 * i, 4.0 * i, 1.0 * i, 1.0 * i)]
+
+
 def test_ids():
     assert pods.run(2, several_ranks.ids) == [
         (rank, 2, rank, 2, ["POD:0", "POD:1"], "xla:0") for rank in range(2)

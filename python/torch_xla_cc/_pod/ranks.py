@@ -24,6 +24,7 @@ from torch_xla_cc._runtime.endings import RankFailed, result_of
 
 _HOST = "127.0.0.1"
 _GRACE_S = 5.0  # how long ranks may take to hear that another has failed
+_LOOK_S = 1.0
 _CAUSE_S = 2.0  # how much later than its consequences a failure may be seen
 _CONSEQUENCE = "No collective can run any more"  # pod_device/server.py
 _PR_SET_PDEATHSIG = 1
@@ -33,6 +34,14 @@ _environment = threading.Lock()  # of this process, while a child takes it over
 class _Rank(NamedTuple):
     process: SpawnProcess
     said: Connection[Any, Any]
+
+
+class _Said(NamedTuple):
+    """What a rank returned, or raised."""
+
+    result: Any
+    error: bytes  # pickled, if that can be
+    where: str
 
 
 def run(
@@ -103,16 +112,20 @@ def _results(ranks: list[_Rank]) -> list[Any]:
     """What each rank returns; raises what the first failed by."""
     results: dict[int, Any] = {}
     failures: list[tuple[int, BaseException, str]] = []
-    of_pipe = {rank.said: number for number, rank in enumerate(ranks)}
-    while of_pipe and (said := wait(list(of_pipe), _CAUSE_S if failures else None)):
-        for pipe in said:
-            assert isinstance(pipe, Connection)
-            number = of_pipe.pop(pipe)
-            result, error, where = _said(pipe, ranks[number].process)
+    silent = dict(enumerate(ranks))
+    failed_at = None
+    while silent and (failed_at is None or time.monotonic() < failed_at + _CAUSE_S):
+        ready = wait([rank.said for rank in silent.values()], _LOOK_S)
+        # A child that a rank has forked holds its pipe open.
+        ended = [n for n, rank in silent.items() if rank.process.exitcode is not None]
+        for number in {*ended, *(n for n, rank in silent.items() if rank.said in ready)}:
+            rank = silent.pop(number)
+            result, error, where = _said(rank)
             if error is None:
                 results[number] = result
             else:
                 failures.append((number, error, where))
+                failed_at = failed_at or time.monotonic()
     for number, error, where in sorted(failures, key=lambda failure: _follows(failure[1])):
         if hasattr(error, "add_note"):  # Python 3.11
             error.add_note(f"raised by rank {number} of {len(ranks)}{where and ':'}\n{where}")
@@ -125,17 +138,25 @@ def _follows(error: BaseException) -> bool:
     return _CONSEQUENCE in str(error)
 
 
-def _said(
-    pipe: Connection[Any, Any], process: SpawnProcess
-) -> tuple[Any, BaseException | None, str]:
+def _said(rank: _Rank) -> tuple[Any, BaseException | None, str]:
+    name = rank.process.name
     try:
-        said: tuple[Any, BaseException | None, str] = pipe.recv()
-        return said
+        if not rank.said.poll():
+            raise EOFError
+        said: _Said = rank.said.recv()
     except EOFError:
-        process.join(_GRACE_S)
-        return None, RankFailed(f"launch: {process.name} {_how(process.exitcode)}"), ""
+        rank.process.join(_GRACE_S)
+        return None, RankFailed(f"launch: {name} {_how(rank.process.exitcode)}"), ""
     except Exception as error:  # a class that this process has not, or that does not unpickle
-        return None, RankFailed(f"launch: what {process.name} returned: {error}"), ""
+        return None, RankFailed(f"launch: what {name} returned: {error}"), ""
+    if not said.where:
+        return said.result, None, ""
+    try:
+        raised = pickle.loads(said.error)
+        assert isinstance(raised, BaseException)
+    except Exception:
+        return None, RankFailed(f"launch: {name} failed:\n{said.where}"), ""
+    return None, raised, said.where
 
 
 def _how(code: int | None) -> str:
@@ -170,16 +191,21 @@ def _work(
     rank = int(os.environ["RANK"])
     try:
         _join(rank)
-        said: tuple[Any, BaseException | None, str] = result_of(fn, rank, *args), None, ""
+        said = _Said(result_of(fn, rank, *args), b"", "")
     except BaseException as error:
-        said = None, error, traceback.format_exc()
+        said = _Said(None, _pickled(error), traceback.format_exc())
     try:
         pipe.send(said)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         failed = RankFailed(f"launch: what rank {rank} returned cannot be pickled: {error}")
-        if said[1] is not None:
-            failed = RankFailed(f"launch: rank {rank} failed:\n{said[2]}")
-        pipe.send((None, failed, ""))
+        pipe.send(_Said(None, _pickled(failed), str(failed)))
+
+
+def _pickled(error: BaseException) -> bytes:
+    try:
+        return pickle.dumps(error)
+    except Exception:  # what its own class raises
+        return b""
 
 
 def _join(rank: int) -> None:

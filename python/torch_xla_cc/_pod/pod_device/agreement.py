@@ -23,17 +23,21 @@ class Agreement:
         self._lock = threading.Lock()
         self._said: dict[Place, dict[int, str]] = {}  # hashes
         self._words: dict[str, str] = {}  # of hashes: who has said one before says it alone
-        self._waits: dict[Place, dict[int, set[int]]] = {}  # by who asked: those that must answer
+        # By who asked: those that must answer, and whether they must have come.
+        self._waits: dict[Place, dict[int, tuple[set[int], bool]]] = {}
         self._ended: dict[tuple[int, ...], int] = {}  # places up to which all have said theirs
 
-    def asked(self, rank: int, place: Place, what: str) -> None:
-        """A rank has something there, and wants to know whether the others have it too."""
+    def asked(self, rank: int, place: Place, what: str, awaits: bool) -> None:
+        """A rank has something there, and wants to know whether the others have it too.
+
+        Those that have not come so far are not waited for, unless it `awaits` all.
+        """
         group, number = place
         with self._lock:
             ended = number <= self._ended.get(group, -1)  # it was asked, and has answered
             others = set(group) - {rank, *self._said.get(place, {})}
             if not ended:
-                self._waits.setdefault(place, {})[rank] = set(others)
+                self._waits.setdefault(place, {})[rank] = set(others), awaits
         if ended:
             self._agreed(rank, place)
             return
@@ -51,9 +55,10 @@ class Agreement:
             if what is not None:
                 said[rank] = self._known(what)
             waits = self._waits.get(place, {})
-            for left in waits.values():
-                left.discard(rank)
-            done = [asker for asker, left in waits.items() if not left]
+            for left, awaits in waits.values():
+                if what is not None or not awaits:
+                    left.discard(rank)
+            done = [asker for asker, (left, _) in waits.items() if not left]
             for asker in done:
                 del waits[asker]
             if len(said) == len(group) and not waits:
@@ -80,17 +85,12 @@ class Agreement:
         if len(set(said.values())) < 2:
             return ""
         group = ",".join(map(str, place[0]))
+        differ = f"the ranks of group [{group}] run programs of different collectives"
         lists = {rank: self._words.get(key, "").split("; ") for rank, key in sorted(said.items())}
         longest = max(map(len, lists.values()))
         for i in range(longest):
             at = {rank: words[i] if i < len(words) else "none" for rank, words in lists.items()}
             if len(set(at.values())) > 1:
-                differ = "; ".join(f"rank {rank} has {what}" for rank, what in at.items())
-                return (
-                    f"the ranks of group [{group}] run programs of different collectives. The first "
-                    f"that differs is number {i + 1}: {differ}"
-                )
-        return (
-            f"the ranks of group [{group}] run programs of different collectives, of which the first "
-            f"{longest} are the same"
-        )
+                both = "; ".join(f"rank {rank} has {what}" for rank, what in at.items())
+                return f"{differ}, the first of which is number {i + 1}: {both}"
+        return f"{differ}, of which the first {longest} are the same"

@@ -8,17 +8,20 @@ jaxlib ends a process whose coordination service has gone.
 
 Lines are said, a word and the rest: `meet ADDRESS`, of jaxlib's service, `lost WHAT`, `bye`. Who
 has waited too long for the others says `late WHAT` to rank 0, which asks all `where` they are; they
-answer `at WHAT`, and all of that is what is lost. Of what ranks meet in (agreement.py) they say
-`asks PLACE WHAT`, `begun PLACE`, `has PLACE WHAT`, `later PLACE` and `agreed PLACE`: a place is a
-group and the number of a meeting in it, as in `0,2,3:17`.
+answer `at WHAT`, and all of that is what is lost, unless one computes: then `wait`. Of what ranks
+meet in (agreement.py) they say `asks PLACE WHAT` or `awaits PLACE WHAT`, `begun PLACE`, `has PLACE
+WHAT`, `later PLACE` and `agreed PLACE`: a place is a group and the number of a meeting in it, as in
+`0,2,3:17`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable
 
 from . import lines
@@ -27,6 +30,8 @@ from .errors import DEADLINE_EXCEEDED, INVALID_ARGUMENT, UNAVAILABLE, Refused
 
 _TO_ANSWER_S = 2.0
 _STRANGER_S = 10.0  # to say that it belongs here
+_AGAIN_S = 0.1
+COMPUTES = "computes"  # of where a rank is
 
 Lost = Callable[[str], None]
 Where = Callable[[], str]  # how far the programs of this rank are, in words
@@ -47,6 +52,7 @@ class Host:
     ) -> None:
         self._lost, self._where, self._at = lost, where, at
         self._asks = _Asks(lost)
+        self._reached: set[str] = set()  # addresses of this machine
         self._agreement = Agreement(self._ask, self._agreed, self._tell)
         self._size = size
         self._token = token.encode()
@@ -59,8 +65,11 @@ class Host:
         self._listener = socket.create_server(address, backlog=size, reuse_port=True)
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def meet(self, service: str, timeout_s: float) -> str:
-        """Wait for all; tells them where jaxlib's service is, and returns that."""
+    def meet(self, service: Callable[[str | None], str], timeout_s: float) -> str:
+        """Wait for all; tells them where jaxlib's service is, and returns that.
+
+        That is asked with an address of this machine that others have reached, if there is any.
+        """
         with self._changed:
             self._changed.wait_for(
                 lambda: self._wrong or len(self._there) + len(self._left) == self._size - 1,
@@ -73,44 +82,47 @@ class Host:
         if self._wrong:
             self._say_all("lost", self._wrong)
             raise Refused(code, self._wrong)
-        self._say_all("meet", service)
-        return service
+        found = service(next(iter(self._reached - {lines.LOCALHOST}), None))
+        self._say_all("meet", found)
+        return found
 
     def _accept(self) -> None:
         while True:
-            connection, _ = self._listener.accept()
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:  # no descriptor is left
+                time.sleep(_AGAIN_S)
+                continue
             threading.Thread(target=self._attend, args=(connection,), daemon=True).start()
 
     def _attend(self, connection: socket.socket) -> None:
         with connection, connection.makefile("rb") as said:
             lines.probe(connection)
             connection.settimeout(_STRANGER_S)
-            token, _, numbers = lines.line(said).partition(b" ")
-            if not secrets.compare_digest(token, self._token):
+            try:
+                token, *numbers = lines.line(said).strip().rsplit(b" ", 2)
+                if not secrets.compare_digest(token, self._token):
+                    return
+                rank, size = map(int, numbers)
+            except (TimeoutError, ValueError):
                 return
             connection.settimeout(None)
-            rank, size = map(int, numbers.split())
             speaker = lines.Speaker(connection)
             with self._changed:
-                if size != self._size or rank in self._there:
+                wrong = size != self._size or rank in self._there
+                if wrong:
                     self._wrong = self._disagree(rank, size)
-                    speaker.say(f"lost {self._wrong}")
-                    self._changed.notify_all()
-                    return
-                self._there[rank] = speaker
+                else:
+                    self._there[rank] = speaker
+                    self._reached.add(connection.getsockname()[0].removeprefix("::ffff:"))
                 self._changed.notify_all()
-            bye = False
-            try:
-                while line := said.readline(lines.LONGEST):
-                    word, _, what = line.decode().strip().partition(" ")
-                    bye = word == "bye"
-                    self._hear(rank, word, what)
-                how = lines.ENDED
-            except OSError as error:
-                how = lines.how(error)
+            if wrong:
+                speaker.say(f"lost {self._wrong}")
+                return
+            how = lines.hear(said, functools.partial(self._hear, rank))
             with self._changed:
                 self._there.pop(rank)
-        if not bye:
+        if how:
             what = f"the device process of rank {rank} {how}"
             with self._changed:
                 self._wrong = self._wrong or what  # if they have not met yet
@@ -122,8 +134,8 @@ class Host:
 
     def _hear(self, rank: int, word: str, what: str) -> None:
         place, _, more = what.partition(" ")
-        if word == "asks":
-            self._agreement.asked(rank, lines.place(place), more)
+        if word in ("asks", "awaits"):
+            self._agreement.asked(rank, lines.place(place), more, word == "awaits")
         elif word in ("has", "later"):
             self._agreement.answered(rank, lines.place(place), more if word == "has" else None)
         elif word == "lost":
@@ -143,8 +155,10 @@ class Host:
             return
         with self._changed:
             connection = self._there.get(rank)
-        if connection is None:  # it has left: the collective will say so
-            self._agreement.answered(rank, place, None)
+            left = rank in self._left
+        if connection is None:
+            if left:  # else it has died, and all are told so
+                self._tell(f"rank {rank} has ended, and others run a collective with it")
         else:
             connection.say(f"begun {lines.text(place)}")
 
@@ -156,9 +170,9 @@ class Host:
         elif connection is not None:
             connection.say(f"agreed {lines.text(place)}")
 
-    def ask(self, place: Place, what: str) -> None:
-        """Wait until all that have come there have answered."""
-        self._asks.wait(place, lambda: self._agreement.asked(0, place, what))
+    def ask(self, place: Place, what: str, awaits: bool) -> None:
+        """Wait until all that have come there have answered; or until all have come."""
+        self._asks.wait(place, lambda: self._agreement.asked(0, place, what, awaits))
 
     def tell(self, place: Place, what: str) -> None:
         """What this rank has there, without waiting for the others."""
@@ -177,6 +191,10 @@ class Host:
         with self._changed:
             self._changed.wait_for(lambda: len(self._answers or {}) == self._size, _TO_ANSWER_S)
             answers = dict(self._answers)
+            self._answers = None
+        if any(COMPUTES in said for said in answers.values()):
+            self._say_all("wait", "")  # who asks will ask again
+            return
         said = (f"rank {i} {answers.get(i, 'does not answer')}" for i in range(self._size))
         self._tell(f"{what}: {'; '.join(said)}")
 
@@ -269,7 +287,7 @@ class Guest:
         self._where, self._at = where, at
         self._asks = _Asks(lost)
         self._leaves = False
-        self._has_lost = threading.Event()
+        self._heard = threading.Event()  # an answer to `late`, or that all is lost
         self._connection = lines.connected(address, timeout_s)
         lines.probe(self._connection)
         self._speaker = lines.Speaker(self._connection)
@@ -280,7 +298,10 @@ class Guest:
         """Wait until all have come; where jaxlib's service is."""
         # Rank 0 gives up in this time, and may have begun a moment later than this one.
         self._connection.settimeout(2 * timeout_s)
-        word, _, what = lines.line(self._said).decode().strip().partition(" ")
+        try:
+            word, _, what = lines.line(self._said).decode().strip().partition(" ")
+        except TimeoutError:
+            word, what = "", f"rank 0 of the pod has not said within {timeout_s:g} s where to meet"
         self._connection.settimeout(None)
         if word != "meet":
             raise Refused(
@@ -291,31 +312,31 @@ class Guest:
         return what
 
     def _listen(self) -> None:
-        try:
-            while line := self._said.readline(lines.LONGEST):
-                word, _, what = line.decode().strip().partition(" ")
-                if word == "where":
-                    self._speaker.say(f"at {lines.one_line(self._where())}")
-                elif word == "begun":
-                    mine = self._at(*lines.place(what))
-                    self._speaker.say(f"later {what}" if mine is None else f"has {what} {mine}")
-                elif word == "agreed":
-                    self._asks.agreed(lines.place(what))
-                else:
-                    self._lose(what)
-            how = lines.ENDED
-        except OSError as error:
-            how = lines.how(error)
+        how = lines.hear(self._said, self._hear)
         if not self._leaves:
             self._lose(f"the device process of rank 0 {how}")
 
+    def _hear(self, word: str, what: str) -> None:
+        if word == "where":
+            self._speaker.say(f"at {lines.one_line(self._where())}")
+        elif word == "begun":
+            mine = self._at(*lines.place(what))
+            self._speaker.say(f"later {what}" if mine is None else f"has {what} {mine}")
+        elif word == "agreed":
+            self._asks.agreed(lines.place(what))
+        elif word == "wait":
+            self._heard.set()
+        else:
+            self._lose(what)
+
     def _lose(self, what: str) -> None:
-        self._has_lost.set()
+        self._heard.set()
         self._asks.lose(what)
 
-    def ask(self, place: Place, what: str) -> None:
-        """Wait until all that have come there have answered."""
-        self._asks.wait(place, lambda: self._speaker.say(f"asks {lines.text(place)} {what}"))
+    def ask(self, place: Place, what: str, awaits: bool) -> None:
+        """Wait until all that have come there have answered; or until all have come."""
+        word = "awaits" if awaits else "asks"
+        self._asks.wait(place, lambda: self._speaker.say(f"{word} {lines.text(place)} {what}"))
 
     def tell(self, place: Place, what: str) -> None:
         """What this rank has there, without waiting for the others."""
@@ -327,8 +348,9 @@ class Guest:
 
     def late(self, what: str) -> None:
         """This rank has waited too long for the others. Rank 0 tells all, if it is there."""
+        self._heard.clear()
         self._speaker.say(f"late {lines.one_line(what)}")
-        if not self._has_lost.wait(2 * _TO_ANSWER_S):
+        if not self._heard.wait(2 * _TO_ANSWER_S):
             self._lose(f"{what}; rank 0 does not answer")
 
     def leave(self) -> None:

@@ -20,10 +20,10 @@ func.func public @main(%x: tensor<i32>) -> tensor<i32> {{
 """
 
 
-def meet(client: Any, size: int) -> None:
-    """Have all connect with each other.
+def compiled(client: Any, size: int) -> Any:
+    """Its program.
 
-    XLA:CPU does that for a set of ranks when all of them first run a collective of it. A
+    XLA:CPU connects a set of ranks when all of them first run a collective of it. A
     collective-permute takes the set of all ranks, also where only those of a group run it.
     """
     every = sorted(client.devices(), key=lambda device: device.process_index)
@@ -32,7 +32,11 @@ def meet(client: Any, size: int) -> None:
     ids = np.array([[device.id] for device in every], np.int32)
     options.device_assignment = xla.DeviceAssignment.create(ids)
     text = _ALL_REDUCE.format(ranks=list(range(size)), size=size)
-    program = client.compile_and_load(text, xla.DeviceList(tuple(every)), options)
+    return client.compile_and_load(text, xla.DeviceList(tuple(every)), options)
+
+
+def run(client: Any, program: Any) -> None:
+    """Have all connect with each other."""
     one = client.buffer_from_pyval(np.array(1, np.int32), client.local_devices()[0], True)
     results = program.execute_sharded([one]).disassemble_into_single_device_arrays()
     results[0][0].block_until_ready()

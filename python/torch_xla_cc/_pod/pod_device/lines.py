@@ -7,11 +7,13 @@ import errno
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import BinaryIO
 
 from .agreement import Place
 from .errors import DEADLINE_EXCEEDED, Refused
 
+LOCALHOST = "127.0.0.1"
 LONGEST = 65_536  # bytes of a line
 SILENT_S = 45  # after which a machine that says nothing has gone
 _PROBES = 6
@@ -74,8 +76,31 @@ def line(said: BinaryIO) -> bytes:
     """What the other end says; nothing if it has gone."""
     try:
         return said.readline(LONGEST)
+    except TimeoutError:
+        raise
     except OSError:
         return b""
+
+
+def hear(said: BinaryIO, each: Callable[[str, str], None]) -> str:
+    """Hand over each line, its first word and the rest, until no more comes; how that ended.
+
+    That is nothing if the other end has said goodbye.
+    """
+    bye = False
+    while True:
+        try:
+            line = said.readline(LONGEST)
+        except OSError as error:
+            return "" if bye else how(error)
+        if not line:
+            return "" if bye else ENDED
+        try:
+            word, _, what = line.decode().strip().partition(" ")
+            bye = bye or word == "bye"
+            each(word, what)
+        except Exception as error:
+            return f"says {line[:_SHOWN]!r}, which cannot be understood ({error})"
 
 
 def connected(address: tuple[str, int], timeout_s: float) -> socket.socket:

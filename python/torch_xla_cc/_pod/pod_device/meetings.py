@@ -23,12 +23,17 @@ _INSTRUCTION = re.compile(
     r"^\s*(?:ROOT )?\S+ = (?P<type>.+?) (?P<op>all-gather|all-reduce|all-to-all|ragged-all-to-all"
     r"|collective-broadcast|collective-permute|reduce-scatter)(?:-start)?\((?P<rest>.*)$"
 )
-_CALLED = re.compile(r"(?:to_apply|calls|body|condition)=%?([^\s,)]+)|branch_computations=\{([^}]*)\}")
+_CALLED = re.compile(
+    r"(?:to_apply|calls|body|condition)=%?([^\s,)]+)|branch_computations=\{([^}]*)\}"
+)
 _ROOT = re.compile(r"^\s*ROOT \S+ = \S+ ([\w-]+)\(")
 _LAYOUT = re.compile(r"(?<=\])\{[^}]*\}")
 _LISTS = re.compile(r"(?:replica_groups|source_target_pairs)=\{((?:\{[\d,]*\},?)*)\}")
 _IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _SAID = re.compile(r"(?:dimensions|source_target_pairs)=\{(?:[\d,]|\{[\d,]*\})*\}")
+_OURS = re.compile(r'op_name="(?:[^"/]*/)*([a-z_]+\([^"]*\)) (?:native|fallback)')
+_GROUPS_OF_OURS = re.compile(r"(?:, )?groups=(?:\w+|\[[\[\],\d]*\])")
+_IMPATIENT = {"reduce-scatter"}  # in which gloo gives up on a rank that is 30 s late
 _SHOWN = 4000  # characters
 _KEPT = 4096  # of each group, for those that ask
 
@@ -38,22 +43,35 @@ class Meeting(NamedTuple):
 
     group: tuple[int, ...]
     what: str  # a hash of them all, and the first of them in words
+    awaits: bool  # whether it must not begin before all have come
+
+
+def has_collectives(text: str) -> bool:
+    """Whether a program, given as HLO, meets other ranks."""
+    return any(map(_INSTRUCTION.match, text.splitlines()))
 
 
 def of_program(text: str, rank: int, size: int) -> tuple[Meeting, ...]:
     """The groups that a rank meets in a program, given as HLO, and in what."""
     found: dict[tuple[int, ...], list[str]] = {}
+    impatient: set[tuple[int, ...]] = set()
     computations, entry = _computations(text)
     for match in _in_order(computations, entry):
-        words = " ".join((match["op"], _LAYOUT.sub("", match["type"]), *_attributes(match, computations)))
+        words = " ".join((match["op"], match["type"], *_attributes(match, computations)))
         for group in _groups(match["rest"], size):
             if rank in group and len(group) > 1:
                 found.setdefault(group, []).append(words)
+                if match["op"] in _IMPATIENT:
+                    impatient.add(group)
     return tuple(
-        Meeting(group, f"{hashlib.sha256(said.encode()).hexdigest()[:16]} {said[:_SHOWN]}")
-        for group, lines in found.items()
-        for said in ["; ".join(lines)]
+        Meeting(group, what("; ".join(lines)), group in impatient) for group, lines in found.items()
     )
+
+
+def what(said: str) -> str:
+    """Of a meeting: a hash, and words, without layouts and not too many."""
+    key = hashlib.sha256(said.encode()).hexdigest()[:16]
+    return f"{key} {_LAYOUT.sub('', said)[:_SHOWN]}"
 
 
 def _computations(text: str) -> tuple[dict[str, list[str]], str]:
@@ -83,6 +101,8 @@ def _in_order(computations: dict[str, list[str]], name: str) -> Iterator[re.Matc
 
 def _attributes(match: re.Match[str], computations: dict[str, list[str]]) -> Iterator[str]:
     yield from _SAID.findall(match["rest"])
+    if ours := _OURS.search(match["rest"]):  # all that it was called with
+        yield "of " + _GROUPS_OF_OURS.sub("", ours[1])
     if called := _CALLED.search(match["rest"]):  # what it reduces with
         yield from (
             root[1] for line in computations.get(called[1], []) if (root := _ROOT.match(line))

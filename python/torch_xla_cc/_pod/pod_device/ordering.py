@@ -5,7 +5,7 @@ of 0 or 1, which torch_xla makes a constant, or its results are used in another 
 programs XLA:CPU schedules independent collectives in different orders, and the all_gather of a
 constant it folds away. Then ranks wait for each other, or get wrong numbers. So each collective
 stands in a computation that is not inlined, and a tiny token goes from one to the next, as it does
-on threads (docs/spec.md, Ordering). It goes through what is called, but not into loops and branches.
+on threads (docs/spec.md, Ordering). It goes into what is called, but not into loops and branches.
 """
 
 from __future__ import annotations
@@ -35,9 +35,7 @@ _TUPLE, _U32 = 13, 8
 _TOKEN = protos.number_field(_ELEMENT_TYPE, _U32) + protos.bytes_field(_LAYOUT, b"")
 _NOT_INLINED = protos.bytes_field(
     _FRONTEND_ATTRIBUTES,
-    protos.bytes_field(
-        1, protos.bytes_field(1, b"inlineable") + protos.bytes_field(2, b"false")
-    ),
+    protos.bytes_field(1, protos.bytes_field(1, b"inlineable") + protos.bytes_field(2, b"false")),
 )
 
 
@@ -164,7 +162,8 @@ class _Order:
         name = f"ordered.{number}".encode()
         shapes = [(_parameter_number(i), i.shape) for i in instructions if i.opcode == "parameter"]
         program = b"".join(
-            protos.bytes_field(_PARAMETERS, shape) + protos.bytes_field(_PARAMETER_NAMES, b"p%d" % i)
+            protos.bytes_field(_PARAMETERS, shape)
+            + protos.bytes_field(_PARAMETER_NAMES, b"p%d" % i)
             for i, shape in sorted(shapes)
         )
         head = protos.bytes_field(_NAME, name)
@@ -220,7 +219,8 @@ def _made(
 def _renumbered(instruction: _Instruction, numbers: Mapping[int, int]) -> _Instruction:
     number = numbers[instruction.id]
     operands = [numbers[i] for i in instruction.operands]
-    raw = protos.without(instruction.raw, _ID, _OPERANDS)
+    raw = protos.without(instruction.raw, _NAME, _ID, _OPERANDS)
+    raw += protos.bytes_field(_NAME, f"{instruction.opcode}.{number}".encode())
     raw += protos.number_field(_ID, number) + protos.numbers_field(_OPERANDS, operands)
     return instruction._replace(raw=raw, id=number, operands=tuple(operands))
 

@@ -10,14 +10,10 @@ import numpy as np
 from . import ordering, protos, stablehlo, types
 from .errors import INVALID_ARGUMENT, UNIMPLEMENTED, Refused
 from .jaxlib_xla import xla
-from .meetings import Meeting, of_program
+from .meetings import Meeting, has_collectives, of_program
 from .wire import Writer
 
 _MAGIC = b"torch_xla_cc pod 1\n"
-_COLLECTIVES = (
-    *("all-gather", "all-reduce", "all-to-all", "collective-", "reduce-scatter"),
-    *("ragged-all-to-all", "send(", "recv("),
-)
 
 
 class Program(NamedTuple):
@@ -35,6 +31,7 @@ class Program(NamedTuple):
 def compiled(client: Any, form: str, code: memoryview, options: memoryview) -> Program:
     """Of a HloModuleProto ("hlo") or StableHLO ("mlir"), with a CompileOptionsProto."""
     settings, devices = _settings(client, bytes(options))
+    module: str | bytes
     if form == "hlo":
         hlo = bytes(code)
         if settings.num_replicas > 1:  # ranks, which may have programs of their own
@@ -118,7 +115,7 @@ def _known(client: Any, loaded: Any, options: bytes) -> Program:
         for kind, output in zip(kinds, outputs, strict=True)
     ]
     text = module.to_string()
-    meets_others = any(name in text for name in _COLLECTIVES)
+    meets_others = has_collectives(text)
     meets = of_program(text, client.process_index(), len(client.devices())) if meets_others else ()
     return Program(loaded, options, facts, frozenset(donated), sizes, meets_others, meets)
 

@@ -22,7 +22,9 @@ def without(message: bytes | memoryview, *numbers: int) -> bytes:
     return b"".join(raw for number, _, raw in _spans(message) if number not in numbers)
 
 
-def _spans(message: bytes | memoryview) -> Iterator[tuple[int, int | memoryview | None, memoryview]]:
+def _spans(
+    message: bytes | memoryview,
+) -> Iterator[tuple[int, int | memoryview | None, memoryview]]:
     """(number, value, all of its bytes) of each."""
     view = memoryview(message)
     at = 0

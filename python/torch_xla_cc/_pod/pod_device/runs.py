@@ -13,10 +13,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from . import errors, store
+from .attendance import COMPUTES
 from .programs import Program
 from .wire import Line, Writer
 
 _LOOK_S = 1.0
+_BUSY = 0.02  # of a processor: one that waits in gloo uses less
+_SAY_AGAIN_S = 5.0
 _TO_HEAR_S = 2.0  # gloo notices that a connection closed, and attendance.py too, at about one time
 
 
@@ -41,6 +44,7 @@ class Runs:
         self._heard = threading.Event()
         self._held: set[Job] = set()  # of those that wait, which lose() leaves alone
         self._met = 0  # programs that meet others, which have begun
+        self._computes = False  # and does not only wait
         self._since: float | None = None  # when the last of them began, while it runs
         self._begin()
 
@@ -93,20 +97,28 @@ class Runs:
             self._do(jobs.get())
 
     def watch(self, limit_s: float, late: Callable[[float], None]) -> None:
-        """Call `late`, once, when a program that meets others has run for that long."""
+        """Call `late` when a program that meets others has run for that long, and only waits."""
         threading.Thread(target=self._watch, args=(limit_s, late), daemon=True).start()
 
     def _watch(self, limit_s: float, late: Callable[[float], None]) -> None:
+        look_s = min(_LOOK_S, limit_s / 4)
+        said = 0.0
         while self._broken is None:
-            time.sleep(min(_LOOK_S, limit_s / 4))
-            since = self._since
-            if since is not None and time.monotonic() - since > limit_s:
-                late(time.monotonic() - since)
-                return
+            used = time.process_time()
+            time.sleep(look_s)
+            self._computes = time.process_time() - used > _BUSY * look_s
+            since, now = self._since, time.monotonic()
+            if since is None or self._computes or now - since < limit_s:
+                continue
+            if now - said > _SAY_AGAIN_S:
+                said = now
+                late(now - since)
 
     def where(self) -> str:
         """How far it is, in words."""
         does = "has ended them" if self._since is None else "is in the last"
+        if self._since is not None and self._computes:
+            does += f", and {COMPUTES}"
         return f"has begun {self._met} programs with collectives, and {does}"
 
     def _do(self, job: Job) -> None:

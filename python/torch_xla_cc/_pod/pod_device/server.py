@@ -6,6 +6,7 @@ Three threads: this one reads messages, and does what takes no time; one compile
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
@@ -74,7 +75,8 @@ class Server:
 
     def _lost(self, what: str) -> None:
         """Another rank has gone, and with it all that collectives could still do."""
-        self._line.lost(what)
+        with contextlib.suppress(OSError):  # so has the own one
+            self._line.lost(what)
         self._runs.lose(errors.Refused(errors.UNAVAILABLE, f"{what.rstrip('.')}. {_START_AGAIN}"))
 
     def _segment(self, request: int, body: Reader) -> None:
@@ -90,7 +92,7 @@ class Server:
         try:
             if segment:
                 slot.size = types.size_of(kind, dims)
-                raw = self._segments.bytes(segment, slot.size)
+                raw = self._segment_bytes(segment, slot.size)
                 slot.array = store.shared(
                     self._client, kind, dims, raw, lambda: self._line.released(segment)
                 )
@@ -102,8 +104,20 @@ class Server:
         except Exception as error:
             slot.error = error
 
+    def _segment_bytes(self, segment: int, size: int) -> np.ndarray[Any, Any]:
+        try:
+            return self._segments.bytes(segment, size)
+        except errors.Refused:
+            self._line.released(segment)
+            raise
+
+    def _slot(self, number: int) -> store.Slot:
+        if number not in self._slots:
+            raise errors.Refused(errors.INVALID_ARGUMENT, f"there is no buffer {number}")
+        return self._slots[number]
+
     def _copy(self, request: int, body: Reader) -> None:
-        source, number = self._slots[body.number()], body.number()
+        source, number = self._slot(body.number()), body.number()
         copy = self._slots[number] = store.Slot(source.size)
         self._runs.add(runs.Copying(self._client, source, copy, self._accounts), 0, False)
 
@@ -115,7 +129,7 @@ class Server:
         xla.collect_garbage()
 
     def _get(self, request: int, body: Reader) -> None:
-        slot = self._slots[body.number()]
+        slot = self._slot(body.number())
         offset, size, segment = body.number(), body.number(), body.number()
 
         to = self._segments.bytes(segment, size) if segment else None
@@ -171,11 +185,15 @@ class Server:
 
     def _execute(self, request: int, body: Reader) -> None:
         program = self._programs[body.number()]
-        inputs = [self._slots[number] for number in body.numbers()]
-        numbers, kept = body.numbers(), body.numbers()
+        given, numbers, kept = body.numbers(), body.numbers(), body.numbers()
         outputs = [store.Slot(size) for size in program.output_sizes]
         self._slots.update(zip(numbers, outputs, strict=True))
-
+        try:
+            inputs = [self._slot(number) for number in given]
+        except errors.Refused as error:
+            for slot in outputs:
+                slot.error = error
+            raise
         assert self._world is not None
         execution = runs.Execution(
             self._client, program, inputs, kept, outputs, self._accounts, self._world.meets

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+import queue
 import socket
+import threading
 from collections.abc import Mapping
 from typing import Any
 
 from . import attendance, first, meetings
+from .errors import DEADLINE_EXCEEDED, UNAVAILABLE, Refused
 from .jaxlib_xla import xla
+from .lines import LOCALHOST
 from .programs import Program
 
 _TIMEOUT_S = 600.0  # as torch_xla_cc.launch waits, if nothing is said
 _LONGEST_S = 86400
-_LOCALHOST = "127.0.0.1"
 # jaxlib ends all processes when it misses the heartbeat of one, also of one that has ended well. Of
 # deaths and of networks that drop attendance.py tells, so this is: never.
 _HEARTBEAT_S = 10**8
@@ -27,7 +30,7 @@ class World:
     ) -> None:
         self.rank = int(options.get("rank", "0"))
         self.size = int(options.get("world", "1"))
-        self.timeout_s = float(options.get("timeout_s", _TIMEOUT_S))
+        self.timeout_s = min(float(options.get("timeout_s", _TIMEOUT_S)), _LONGEST_S)
         self._where = where
         self._held: list[Any] = []
         self._begun = meetings.Begun()
@@ -37,8 +40,7 @@ class World:
         if self.size == 1:
             self.client = xla.get_tfrt_cpu_client(asynchronous=True, num_devices=1)
         else:
-            self.client = self._joined(options, lost)
-            first.meet(self.client, self.size)
+            self.client = self._started(options, lost)
         self._complete = True
 
     def leave(self) -> None:
@@ -57,10 +59,12 @@ class World:
         known = found in self._compared
         for meeting in found:
             place = meeting.group, self._begun.begin(meeting)
-            if known:
+            # Of a new group gloo connects the ranks, and waits 30 s for each.
+            awaits = meeting.awaits or place[1] == 0
+            if known and not awaits:
                 self._attendance.tell(place, meeting.what.partition(" ")[0])
             else:
-                self._attendance.ask(place, meeting.what)
+                self._attendance.ask(place, meeting.what, awaits)
         self._compared.add(found)
 
     def fail(self, why: str) -> None:
@@ -76,18 +80,58 @@ class World:
                 f"TORCH_XLA_CC_TIMEOUT_S is {self.timeout_s:g}"
             )
 
+    def _started(self, options: Mapping[str, str], lost: attendance.Lost) -> Any:
+        """The client. It is made on a thread of its own, because jaxlib and gloo do not hear of a
+        rank that goes meanwhile."""
+        outcomes: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+        def hear(what: str) -> None:
+            outcomes.put(Refused(UNAVAILABLE, what))
+            lost(what)
+
+        def start() -> None:
+            try:
+                outcomes.put(self._joined(options, hear))
+            except Exception as error:
+                outcomes.put(error)
+
+        threading.Thread(target=start, daemon=True).start()
+        try:
+            outcome = outcomes.get(timeout=3 * self.timeout_s)  # the first wait says more
+        except queue.Empty:
+            outcome = Refused(
+                DEADLINE_EXCEEDED, f"the pod has not started within {3 * self.timeout_s:g} s"
+            )
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
     def _joined(self, options: Mapping[str, str], lost: attendance.Lost) -> Any:
+        client = self._connected(options, lost)
+        program = first.compiled(client, self.size)
+        # All are to come within gloo's 30 s.
+        begins = meetings.Meeting(tuple(range(self.size)), meetings.what("the start"), True)
+        assert self._attendance is not None
+        self._attendance.ask((begins.group, self._begun.begin(begins)), begins.what, True)
+        first.run(client, program)
+        return client
+
+    def _connected(self, options: Mapping[str, str], lost: attendance.Lost) -> Any:
         host, port = _split(options["coordinator"])
         token, timeout_s = options.get("token", ""), self.timeout_s
         own = _own_address(host, port)
         if self.rank == 0:
-            listens = host if host == _LOCALHOST else ""  # on this machine alone, if all ranks are
+            listens = host if host == LOCALHOST else ""  # on this machine alone, if all ranks are
             attends = attendance.Host(
                 (listens, port), self.size, token, lost, self._where, self._begun.at
             )
             self._attendance = attends
-            service = attends.meet(f"{own}:{_free_port()}", timeout_s)
-            listens = service if host == _LOCALHOST else f"[::]:{_split(service)[1]}"
+            loopback = own.startswith("127.")
+            service = attends.meet(
+                lambda reached: f"{(loopback and reached) or own}:{_free_port()}", timeout_s
+            )
+            own, _ = _split(service)
+            listens = service if host == LOCALHOST else f"[::]:{_split(service)[1]}"
             self._held.append(
                 xla.get_distributed_runtime_service(
                     listens, self.size, heartbeat_timeout=_HEARTBEAT_S

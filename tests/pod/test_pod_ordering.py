@@ -1,0 +1,136 @@
+"""Collectives of a program in the order in which they were traced: what is compiled of it."""
+
+import pytest
+
+from torch_xla_cc._pod.pod_device import meetings, ordering, protos, stablehlo
+
+xla = pytest.importorskip("torch_xla_cc._pod.pod_device.jaxlib_xla", reason="needs jaxlib").xla
+
+_RANKS = 4
+_SUM = """
+add {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT z = f32[] add(x, y)
+}
+"""
+_CALLED = """
+inner {
+  a = f32[8]{0} parameter(0)
+  r = f32[8]{0} all-reduce(a), replica_groups={}, to_apply=add
+  ROOT g = f32[32]{0} all-gather(r), dimensions={0}, replica_groups={{0,1,2,3}}
+}
+
+outer {
+  a = f32[8]{0} parameter(0)
+  g = f32[32]{0} call(a), to_apply=inner
+  s = f32[8]{0} slice(g), slice={[8:16]}
+  h = f32[32]{0} call(s), to_apply=inner
+  ROOT t = (f32[32]{0}, f32[32]{0}) tuple(g, h)
+}
+"""
+_MADE_AT = 'op_name="mine" source_file="t.py" source_line=3'
+_ENTRY = """
+ENTRY e {
+  a = f32[8]{0} parameter(0)
+  b = c64[8]{0} parameter(1)
+  zero = f32[] constant(0)
+  zeros = f32[8]{0} broadcast(zero), dimensions={}
+  r = f32[8]{0} all-reduce(a), replica_groups={}, to_apply=add, metadata={MADE_AT}
+  folds = f32[32]{0} all-gather(zeros), dimensions={0}, replica_groups=ALL
+  p = f32[8]{0} collective-permute(a), source_target_pairs={{0,1},{1,2}}
+  s = f32[2]{0} slice(a), slice={[0:2]}
+  several = (f32[2]{0}, f32[2]{0}, f32[2]{0}, f32[2]{0}) all-to-all(s, s, s, s), replica_groups=ALL
+  one = f32[2]{0} get-tuple-element(several), index=2
+  rs = f32[2]{0} reduce-scatter(a), dimensions={0}, replica_groups=ALL, to_apply=add
+  c = (f32[32]{0}, f32[32]{0}) call(r), to_apply=outer
+  last = f32[32]{0} get-tuple-element(c), index=1
+  e = f32[8]{0} erf(a)
+  bb = c64[8]{0} add(b, b)
+  ROOT o = (f32[8]{0}, c64[8]{0}, f32[32]{0}, f32[8]{0}, f32[2]{0}, f32[2]{0}, f32[32]{0},
+      f32[8]{0})
+      tuple(r, bb, folds, p, one, rs, last, e)
+}
+""".replace("ALL", "{{0,1,2,3}}").replace("MADE_AT", _MADE_AT)
+_ORDER = (
+    *("all-reduce", "all-gather", "collective-permute", "all-to-all", "reduce-scatter"),
+    *("all-reduce", "all-gather", "all-reduce", "all-gather"),
+)
+
+
+def proto(text):
+    return xla.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+
+
+def compiled(module, donors=()):
+    client = xla.get_tfrt_cpu_client(asynchronous=True, num_devices=_RANKS)
+    text = xla.mlir.xla_computation_to_mlir_module(xla.XlaComputation(module))
+    options = xla.CompileOptions()
+    options.num_replicas = _RANKS
+    devices = xla.DeviceList(tuple(client.local_devices()))
+    loaded = client.compile_and_load(stablehlo.with_donors(text, donors), devices, options)
+    return loaded.hlo_modules()[0].to_string()
+
+
+def in_order(text):
+    """The kinds of collectives, as they are scheduled."""
+    computations, entry = meetings._computations(text)
+    return [match["op"] for match in meetings._in_order(computations, entry)]
+
+
+def test_each_has_its_place():
+    header = f"HloModule m, replica_count={_RANKS}, buffer_donor={{ (1, {{}}) }}\n"
+    module = proto(header + _SUM + _CALLED + _ENTRY)
+    text = compiled(ordering.ordered(module), protos.donated_parameters(module))
+    assert in_order(text) == list(_ORDER)
+    assert "input_output_alias={ {1}: (1, {}, may-alias) }" in text
+    assert _MADE_AT in text
+
+
+def test_without_it_xla_folds_a_gather_of_a_constant():
+    """And so the order is needed; where this fails it is needed no more."""
+    header = f"HloModule m, replica_count={_RANKS}\n"
+    assert "all-gather" not in in_order(compiled(proto(header + _SUM + _CALLED + _ENTRY)))[:5]
+
+
+def test_loops_are_left_alone():
+    text = f"""HloModule m, replica_count={_RANKS}
+{_SUM}
+step {{
+  x = f32[8]{{0}} parameter(0)
+  ROOT r = f32[8]{{0}} all-reduce(x), replica_groups={{}}, to_apply=add
+}}
+
+body {{
+  s = (s32[], f32[8]{{0}}) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[8]{{0}} get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  y = f32[8]{{0}} call(x), to_apply=step
+  ROOT t = (s32[], f32[8]{{0}}) tuple(j, y)
+}}
+
+until {{
+  s = (s32[], f32[8]{{0}}) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(3)
+  ROOT c = pred[] compare(i, n), direction=LT
+}}
+
+ENTRY e {{
+  x = f32[8]{{0}} parameter(0)
+  zero = s32[] constant(0)
+  first = f32[8]{{0}} call(x), to_apply=step
+  s = (s32[], f32[8]{{0}}) tuple(zero, first)
+  w = (s32[], f32[8]{{0}}) while(s), condition=until, body=body
+  ROOT r = f32[8]{{0}} get-tuple-element(w), index=1
+}}
+"""
+    assert in_order(compiled(ordering.ordered(proto(text)))) == ["all-reduce", "all-reduce"]
+
+
+def test_without_collectives_nothing_changes():
+    text = "HloModule m\nENTRY e {\n  x = f32[8]{0} parameter(0)\n  ROOT y = f32[8]{0} add(x, x)\n}"
+    module = proto(text)
+    assert ordering.ordered(module) == module
