@@ -109,16 +109,14 @@ class Host:
             connection.settimeout(None)
             speaker = lines.Speaker(connection)
             with self._changed:
-                wrong = size != self._size or rank in self._there
-                if wrong:
+                if size != self._size or rank in self._there:
                     self._wrong = self._disagree(rank, size)
-                else:
-                    self._there[rank] = speaker
-                    self._reached.add(connection.getsockname()[0].removeprefix("::ffff:"))
+                    speaker.say(f"lost {self._wrong}")  # before this process ends
+                    self._changed.notify_all()
+                    return
+                self._there[rank] = speaker
+                self._reached.add(connection.getsockname()[0].removeprefix("::ffff:"))
                 self._changed.notify_all()
-            if wrong:
-                speaker.say(f"lost {self._wrong}")
-                return
             how = lines.hear(said, functools.partial(self._hear, rank))
             with self._changed:
                 self._there.pop(rank)
