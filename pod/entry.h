@@ -37,6 +37,7 @@ void AddBuffers(Table& table);
 void AddPrograms(Table& table);
 void AddProgramFacts(Table& table);
 void AddTopology(Table& table);
+void AddProfiler(Table& table);
 
 [[noreturn]] void ThrowNotImplemented(int function);
 void CheckSize(int function, const abi::Head& head, size_t needed);

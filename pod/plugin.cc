@@ -39,6 +39,7 @@ Table MakeTable() {
   AddPrograms(table);
   AddProgramFacts(table);
   AddTopology(table);
+  AddProfiler(table);
   return table;
 }
 

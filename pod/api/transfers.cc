@@ -87,8 +87,7 @@ void FromHost(abi::BufferFromHostArgs& args) {
   const auto lost = client.link->lost();
   if (lost && segment) client.link->ReturnSegment(segment->id);  // nobody else will
   args.done_with_host_buffer = new abi::Event{Occurrence::Already({})};
-  args.buffer =
-      NewBuffer(&client, id, args.type, std::move(dims), Occurrence::Already(lost));
+  args.buffer = NewBuffer(&client, id, args.type, std::move(dims), Occurrence::Already(lost));
 }
 
 // Asks for bytes of a buffer, and returns what happens when they are there.

@@ -181,3 +181,33 @@ def caches(rank, folder):
     x = torch.arange(6.0).to("xla")
     value = (x * 3 + 1).sum().item()
     return value, {name for name in metrics.counter_names() if name.startswith("PersistentCache")}
+
+
+def forks_and_lets_go(rank):
+    """What a child is told that drops tensors and asks for one, and what this rank still has."""
+    large = torch.ones(1 << 18).to("xla")
+    small = torch.ones(3).to("xla") + 1
+    torch_xla.sync(wait=True)
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            small.cpu()
+        except RuntimeError as error:
+            os.write(theirs, str(error).encode())
+        del small, large
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(theirs)
+    said = os.read(ours, 1 << 16).decode()
+    return said, float((small + 1).cpu()[0]), float(large.cpu()[-1])
+
+
+def is_traced(rank, folder):
+    """A step while torch_xla's profiler traces the host."""
+    import torch_xla.debug.profiler as profiler
+
+    profiler.start_trace(folder)
+    value = float((torch.ones(3).to("xla") * 5).cpu()[1])
+    profiler.stop_trace()
+    return value

@@ -176,6 +176,45 @@ def differs_by_a_constant(rank):
     return [float(x.reshape(-1)[0]) for x in found]
 
 
+def uses_in_its_own_order(rank, groups):
+    """Collectives whose results a rank uses in another order than it has called them."""
+    size = runtime.world_size()
+    x = torch.full((4,), rank + 1.0).to("xla")
+    a, b = ours.all_reduce(ours.REDUCE_SUM, x), ours.all_reduce(ours.REDUCE_SUM, x * 10)
+    one = (-(b - a) if rank % 2 else a - b).tolist()[0]
+    a, b = ours.all_gather(x[:1]), ours.all_gather(x[:1] * 10)
+    two = torch.cat([b, a]).roll(size) if rank % 2 else torch.cat([a, b])
+    two = two.tolist()
+    members = [group for group in groups if rank in group]
+    sums = [ours.all_reduce(ours.REDUCE_SUM, x * (i + 1), groups=[g]) for i, g in enumerate(groups)
+            if rank in g]  # fmt: skip
+    order = reversed(range(len(sums))) if rank % 2 else range(len(sums))
+    three = sum(float(10**i) * sums[i] for i in order).tolist()[0] if members else 0.0
+    return one, two, three
+
+
+def repeats_steps(rank):
+    """Programs compiled in steps after the first two, which end in each of two ways."""
+
+    def compiled():
+        return torch_xla._XLAC._xla_counter_value("UncachedCompile") or 0
+
+    x = torch.full((4,), rank + 1.0).to("xla")
+    counts = []
+    for reads in (False, True):
+        for step in range(6):
+            if step == 2:
+                before = compiled()
+            a, b = ours.all_reduce(ours.REDUCE_SUM, x), ours.all_reduce(ours.REDUCE_MAX, x)
+            y = a + b
+            del a, b
+            if reads:
+                y.cpu()
+            torch_xla.sync()
+        counts.append(compiled() - before)
+    return counts
+
+
 def is_late(rank, late_s):
     """The last rank comes too late to a collective: what each is told, and when."""
     size = runtime.world_size()

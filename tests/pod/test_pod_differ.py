@@ -147,6 +147,14 @@ def test_who_awaits_all_is_not_content_with_later():
     assert not heard.of._said and not heard.of._waits and not heard.differ
 
 
+def test_words_that_are_cut_differently_are_the_same():
+    heard, place = Heard(), ((0, 1), 0)
+    heard.of.asked(0, place, "h all-reduce; ", False)
+    heard.of.answered(1, place, "h all-reduce;")
+    assert heard.agreed == [(0, place)]
+    assert not heard.differ
+
+
 def test_words_of_what_was_said_before():
     heard, group = Heard(), (0, 1)
     for rank in group:

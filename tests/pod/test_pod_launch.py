@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pods
 import pytest
+import torch
 
 PYTHON = Path(__file__).parents[2] / "python"
 
@@ -30,9 +31,22 @@ def main(rank, what):
     if what == "unpicklable" and rank == 1:
         raise Odd("what", "is lost")
     if what == "dies" and rank == 1:
+        launch = os.getppid()
+        if not os.fork():  # a child that holds what this one has open, until launch has ended
+            for _ in range(1000):
+                time.sleep(0.1)
+                if " Z " in open(f"/proc/{launch}/stat").read():
+                    break
+            os._exit(0)
         os.kill(os.getpid(), 9)
     if what == "exits" and rank == 1:
         sys.exit(0)
+    if what == "leaves" and rank == 1:
+        return None
+    if what == "tensors":
+        return rank and sys
+    if what == "a tensor":
+        return total
     if what == "dist":
         import torch.distributed as dist
         import torch_xla_cc.distributed
@@ -87,13 +101,27 @@ def test_torch_distributed_finds_its_world(script):
         ("unpicklable", "RankFailed launch: rank 1 failed:\nTraceback"),
         ("dies", "RankFailed launch: rank 1 was killed by signal 9 (Killed)"),
         ("exits", "[(0, '2', [3.0, 3.0, 3.0]), None]"),
+        ("tensors", "RankFailed launch: what rank 1 returned cannot be pickled: "),
     ],
 )
 def test_one_rank_ends_otherwise(script, what, said):
     mark = f"{what} {time.monotonic()}"
+    began = time.monotonic()
     out, _ = run(script, what, 2, MARK=mark)
     assert out.startswith(said), out
+    assert time.monotonic() - began < 90.0  # not as long as a child that a rank has forked
     assert not pods.marked(mark)
+
+
+def test_tensors_are_returned(script):
+    out, _ = run(script, "a tensor", 2)
+    assert out == str([torch.full((3,), 3.0)] * 2)
+
+
+def test_who_has_left_is_named(script):
+    out, _ = run(script, "leaves", 3, TORCH_XLA_CC_TIMEOUT_S="60")
+    assert out.startswith("RuntimeError"), out
+    assert "(ranks that had ended before: [1])" in out or "rank 1 has ended, and others" in out
 
 
 def test_what_is_asked_for_is_checked():

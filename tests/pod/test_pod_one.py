@@ -64,6 +64,16 @@ def test_what_is_left_out_is_named():
     assert after == [2.0] * 4
 
 
+def test_a_child_drops_tensors_of_the_rank():
+    ((said, small, large),) = pods.run(1, one_rank.forks_and_lets_go)
+    assert "this process was forked from a rank of the pod" in said
+    assert (small, large) == (3.0, 1.0)
+
+
+def test_it_can_be_traced(tmp_path):
+    assert pods.run(1, one_rank.is_traced, str(tmp_path)) == [5.0]
+
+
 def test_it_describes_itself():
     (told,) = pods.run(1, one_rank.describes)
     assert told == {

@@ -25,6 +25,7 @@ from torch_xla_cc._runtime.endings import RankFailed, result_of
 _HOST = "127.0.0.1"
 _GRACE_S = 5.0  # how long ranks may take to hear that another has failed
 _LOOK_S = 1.0
+_TO_END_S = 60.0
 _CAUSE_S = 2.0  # how much later than its consequences a failure may be seen
 _CONSEQUENCE = "No collective can run any more"  # pod_device/server.py
 _PR_SET_PDEATHSIG = 1
@@ -76,7 +77,7 @@ def run(
             ranks.append(_start(fn, args, {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)}))
         results = _results(ranks)
         for started in ranks:
-            started.process.join()  # its own ends may take long
+            started.process.join(_TO_END_S)  # its own ends may take long, or a thread of it run on
         return results
     finally:
         _end(ranks)
@@ -143,7 +144,7 @@ def _said(rank: _Rank) -> tuple[Any, BaseException | None, str]:
     try:
         if not rank.said.poll():
             raise EOFError
-        said: _Said = rank.said.recv()
+        said: _Said = pickle.loads(rank.said.recv_bytes())
     except EOFError:
         rank.process.join(_GRACE_S)
         return None, RankFailed(f"launch: {name} {_how(rank.process.exitcode)}"), ""
@@ -195,10 +196,13 @@ def _work(
     except BaseException as error:
         said = _Said(None, _pickled(error), traceback.format_exc())
     try:
-        pipe.send(said)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        message = pickle.dumps(
+            said
+        )  # not as multiprocessing: tensors would share files of this process
+    except Exception as error:  # what the classes of the result raise
         failed = RankFailed(f"launch: what rank {rank} returned cannot be pickled: {error}")
-        pipe.send(_Said(None, _pickled(failed), str(failed)))
+        message = pickle.dumps(_Said(None, _pickled(failed), str(failed)))
+    pipe.send_bytes(message)
 
 
 def _pickled(error: BaseException) -> bytes:

@@ -29,6 +29,7 @@ from .agreement import Agreement, Place
 from .errors import DEADLINE_EXCEEDED, INVALID_ARGUMENT, UNAVAILABLE, Refused
 
 _TO_ANSWER_S = 2.0
+_TO_LEAVE_S = 10.0  # of ranks that know that all is lost
 _STRANGER_S = 10.0  # to say that it belongs here
 _AGAIN_S = 0.1
 COMPUTES = "computes"  # of where a rank is
@@ -59,6 +60,7 @@ class Host:
         self._changed = threading.Condition()
         self._there: dict[int, lines.Speaker] = {}
         self._left: set[int] = set()
+        self._all_lost = False
         self._answers: dict[int, str] | None = None  # of the ranks that were asked where they are
         self._wrong = ""
         # Who starts this process holds the port meanwhile.
@@ -215,6 +217,8 @@ class Host:
     def _tell(self, what: str) -> None:
         with self._changed:
             gone = sorted(self._left)
+            self._all_lost = True
+            self._changed.notify_all()
         if gone:
             what = f"{what} (ranks that had ended before: {gone})"
         self._say_all("lost", what)
@@ -225,9 +229,10 @@ class Host:
         self._tell(lines.one_line(what))
 
     def leave(self) -> None:
-        """Wait until all others have left."""
+        """Wait until all others have left; not for long where nothing can be done any more."""
         with self._changed:
-            self._changed.wait_for(lambda: len(self._left) == self._size - 1)
+            self._changed.wait_for(lambda: len(self._left) == self._size - 1 or self._all_lost)
+            self._changed.wait_for(lambda: len(self._left) == self._size - 1, _TO_LEAVE_S)
 
 
 def _not_come(missing: list[int], size: int, timeout_s: float) -> str:

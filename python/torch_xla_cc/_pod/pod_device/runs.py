@@ -137,12 +137,11 @@ class Runs:
             answer = job.work()
         except Exception as error:
             meets_others = self._waiting.get(job, (0, False))[1]
-            if meets_others:
-                self._heard.wait(_TO_HEAR_S)  # of a rank that has gone: lose() says it better
+            if meets_others and not self._heard.wait(_TO_HEAR_S):  # of a rank that has gone
+                self._failed(error)  # who waits for this rank would wait for ever
+                self._heard.wait(_TO_HEAR_S)  # lose() says it better
             if (request := self._end(job, error)) is not None:
                 self._refuse(request, error)
-                if meets_others:  # who waits for this rank would wait for ever
-                    self._failed(error)
         else:
             if request := self._end(job):
                 self._line.answer(request, answer)

@@ -193,6 +193,8 @@ class Server:
         except errors.Refused as error:
             for slot in outputs:
                 slot.error = error
+            if program.has_collectives:  # who waits for this rank would wait for ever
+                self._failed(error)
             raise
         assert self._world is not None
         execution = runs.Execution(

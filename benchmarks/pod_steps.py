@@ -1,0 +1,132 @@
+"""Whole steps on a pod, transfers, and its start.
+
+    PYTHONPATH=python python benchmarks/pod_steps.py [example ...]
+
+Steps of examples/clients, by torchrun on four ranks: on the pod, and on CPU devices between which
+the host carries each call (docs/distributed.md). A step is from one loss that rank 0 prints to the
+next; medians after the first ten. Then 64 MiB to the device and back beside memcpy, and the time
+from torchrun's start to the first sum, beside gloo's. Machines differ, and are busy: what is to be
+compared is of one run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).parents[1]
+RANKS = 4
+STEPS, WARM = 40, 10
+EXAMPLES = {
+    "ddp": ["ddp.py"],
+    "dtensor_tp": ["dtensor_tp.py"],
+    "fsdp2": ["fsdp2.py"],
+    "megatron_gpt": ["megatron_gpt.py"],
+    "zero_optimizer": ["zero_optimizer.py"],
+}
+FIRST_SUM = """
+import sys
+import torch
+import torch.distributed as dist
+if sys.argv[1] == "gloo":
+    dist.init_process_group("gloo")
+    device = "cpu"
+else:
+    import torch_xla, txcc_pod, torch_xla_cc.distributed
+    txcc_pod.register()
+    dist.init_process_group("xla_cc")
+    device = "xla"
+x = torch.ones(4).to(device)
+dist.all_reduce(x)
+assert x.cpu()[0] == 4
+"""
+# A source tree has no entry point by which torch_xla would find the pod.
+WITH_THE_POD = """
+import runpy, sys
+import torch_xla, txcc_pod
+txcc_pod.register()
+sys.argv = sys.argv[1:]
+sys.path.insert(0, sys.argv[0].rpartition("/")[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def _torchrun(device: str, code: str, *words: str) -> subprocess.Popen[str]:
+    with tempfile.NamedTemporaryFile("w", suffix=".py", delete=False) as script:
+        script.write(code)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += [f"--nproc-per-node={RANKS}", script.name, *words]
+    env = {**os.environ, "PJRT_DEVICE": device, "OMP_NUM_THREADS": "1"}
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "python"), env.get("PYTHONPATH", "")])
+    return subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+
+
+def step_ms(device: str, example: list[str]) -> float:
+    """Of a step of rank 0."""
+    path = str(ROOT / "examples/clients" / example[0])
+    said = []
+    with _torchrun(device, WITH_THE_POD, path, *example[1:], f"--steps={STEPS}") as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            if line.startswith("step "):
+                said.append(time.perf_counter())
+    if running.returncode or len(said) != STEPS:
+        return float("nan")
+    steps = [after - before for before, after in itertools.pairwise(said)]
+    return statistics.median(steps[WARM:]) * 1e3
+
+
+def transfers(rank: int) -> tuple[float, float, float]:
+    """GB/s of 64 MiB copied on the host, to the device, and back."""
+    x = torch.ones(16 << 20)
+    target = torch.empty_like(x)
+    there = x.to("xla")
+
+    def rate(copy):
+        times = []
+        for _ in range(12):
+            began = time.perf_counter()
+            kept = copy()
+            times.append(time.perf_counter() - began)
+            del kept
+        return x.nbytes / statistics.median(times[2:]) / 1e9
+
+    return rate(lambda: target.copy_(x)), rate(lambda: x.to("xla")), rate(there.cpu)
+
+
+def start_s(backend: str) -> float:
+    """From torchrun's start to its end, with one sum on each rank."""
+    began = time.perf_counter()
+    with _torchrun("POD", FIRST_SUM, backend) as running:
+        running.communicate()
+    assert running.returncode == 0
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    """Print all."""
+    import torch_xla_cc
+
+    print(f"{RANKS} ranks, load {os.getloadavg()[0]:.0f}; ms of a step")
+    print(f"{'':20}{'pod':>10}{'host':>10}{'ratio':>8}", flush=True)
+    for name in sys.argv[1:] or EXAMPLES:
+        host, pod = step_ms("CPU", EXAMPLES[name]), step_ms("POD", EXAMPLES[name])
+        print(f"{name:20}{pod:10.1f}{host:10.1f}{pod / host:8.2f}", flush=True)
+    memcpy, to, back = torch_xla_cc.launch(transfers, nprocs=1, pod=True)[0]
+    print(f"64 MiB, GB/s: memcpy {memcpy:.1f}, to the device {to:.1f}, back {back:.1f}")
+    pod, gloo = start_s("xla_cc"), start_s("gloo")
+    print(f"one sum by torchrun, s: pod {pod:.1f}, gloo {gloo:.1f}")
+
+
+if __name__ == "__main__":
+    main()
