@@ -102,7 +102,7 @@ class Host:
             lines.probe(connection)
             connection.settimeout(_STRANGER_S)
             try:
-                token, *numbers = lines.line(said).strip().rsplit(b" ", 2)
+                token, *numbers = lines.line(said).rstrip(b"\n").rsplit(b" ", 2)
                 if not secrets.compare_digest(token, self._token):
                     return
                 rank, size = map(int, numbers)
