@@ -38,7 +38,7 @@ class World:
         self._complete = False
         self._attendance: attendance.Host | attendance.Guest | None = None
         if self.size == 1:
-            self.client = xla.get_tfrt_cpu_client(asynchronous=True, num_devices=1)
+            self.client = xla.get_tfrt_cpu_client(asynchronous=False, num_devices=1)
         else:
             self.client = self._started(options, lost)
         self._complete = True
@@ -161,7 +161,7 @@ class World:
         gloo = xla.make_gloo_tcp_collectives(distributed_client=peers, hostname=own)
         self._held += [peers, gloo]
         return xla.get_tfrt_cpu_client(
-            asynchronous=True,
+            asynchronous=False,
             distributed_client=peers,
             node_id=self.rank,
             num_nodes=self.size,
