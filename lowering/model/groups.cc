@@ -171,14 +171,14 @@ std::optional<IotaGroups> Groups::Iota(int64_t world_size) const {
   return std::nullopt;
 }
 
-WireMessage Groups::ToProto(int64_t world_size) const {
-  if (const auto iota = Iota(world_size)) {
+WireMessage Groups::ToProto(int64_t world_size, bool listed) const {
+  if (const auto iota = listed ? std::nullopt : Iota(world_size)) {
     WireMessage list;
     list.Int(1, iota->groups).Int(2, iota->size).Packed(3, iota->dims).Packed(4, iota->perm);
     return WireMessage().Sub(2, list);
   }
   WireMessage proto;
-  for (const auto& group : list_) proto.Sub(1, WireMessage().Packed(1, group));
+  for (const auto& group : Expanded(world_size)) proto.Sub(1, WireMessage().Packed(1, group));
   return proto;
 }
 

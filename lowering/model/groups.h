@@ -62,7 +62,8 @@ class Groups {
   // The compact form, for groups that are [i*s .. i*s+s-1] or [i, i+n, i+2n, ..].
   std::optional<IotaGroups> Iota(int64_t world_size) const;
 
-  hlo::WireMessage ToProto(int64_t world_size) const;  // CollectiveDeviceListProto
+  // CollectiveDeviceListProto; in the compact form if there is one, unless `listed`.
+  hlo::WireMessage ToProto(int64_t world_size, bool listed = false) const;
   std::string ToHloText(int64_t world_size) const;
   std::string ToString() const;  // world, or [[0,1],[2,3]]
   bool operator==(const Groups& other) const { return list_ == other.list_; }

@@ -22,8 +22,13 @@ std::vector<Shape> Shapes(const Values& xs) {
   return shapes;
 }
 
-Attributes ReplicaGroups(const Groups& groups, int64_t world_size) {
-  return {WireMessage().Sub(87, groups.ToProto(world_size)),
+Attributes ReplicaGroups(const Groups& groups, const Target& target) {
+  // A CUDA plugin of 2026 reads no more of the compact form that XLA of 2025 writes: it takes such
+  // groups for the world (docs/gpu.md). A list is read by both, and small enough up to here.
+  constexpr int64_t kListed = 1024;
+  const int64_t world_size = target.world_size;
+  const bool listed = target.kind == DeviceKind::kGpu && world_size <= kListed;
+  return {WireMessage().Sub(87, groups.ToProto(world_size, listed)),
           ", replica_groups=" + groups.ToHloText(world_size)};
 }
 
@@ -146,7 +151,7 @@ Values Emitter::AllGather(const Values& xs, int64_t dim, const Groups& groups) {
   const int64_t members = groups.Size(world_size());
   std::vector<Shape> results = Shapes(xs);
   for (Shape& shape : results) shape.dims[dim] *= members;
-  return Emit({"all-gather", results, hlo::Dimensions({dim}) + ReplicaGroups(groups, world_size()),
+  return Emit({"all-gather", results, hlo::Dimensions({dim}) + ReplicaGroups(groups, target_),
                Meeting::kByChannel, Bytes(Shapes(xs)) * (members - 1), groups},
               xs);
 }
@@ -155,7 +160,7 @@ Values Emitter::AllReduce(const Values& xs, ReduceKind kind, const Groups& any_o
   const Groups groups = any_order.Sorted();  // programs that list a group in other orders meet too
   const hlo::Callee reducer = module_->Reducer(ReducerOpcode(kind), xs[0].shape.type);
   const int64_t members = groups.Size(world_size());
-  return Emit({"all-reduce", Shapes(xs), ReplicaGroups(groups, world_size()) + hlo::Calls(reducer),
+  return Emit({"all-reduce", Shapes(xs), ReplicaGroups(groups, target_) + hlo::Calls(reducer),
                Meeting::kByChannel, Bytes(Shapes(xs)) * 2 * (members - 1) / members, groups},
               xs);
 }
@@ -167,7 +172,7 @@ Values Emitter::ReduceScatter(const Values& xs, ReduceKind kind, int64_t dim,
   for (Shape& shape : results) shape.dims[dim] /= members;
   const hlo::Callee reducer = module_->Reducer(ReducerOpcode(kind), xs[0].shape.type);
   return Emit({"reduce-scatter", results,
-               hlo::Dimensions({dim}) + ReplicaGroups(groups, world_size()) + hlo::Calls(reducer),
+               hlo::Dimensions({dim}) + ReplicaGroups(groups, target_) + hlo::Calls(reducer),
                Meeting::kByChannel, Bytes(results) * (members - 1), groups},
               xs);
 }
@@ -189,7 +194,7 @@ Value Emitter::AllToAll(const Value& x, int64_t dim, const Groups& groups) {
   const int64_t members = groups.Size(world_size());
   return Emit({"all-to-all",
                {x.shape},
-               hlo::Dimensions({dim}) + ReplicaGroups(groups, world_size()),
+               hlo::Dimensions({dim}) + ReplicaGroups(groups, target_),
                Meeting::kWithoutChannel,
                x.shape.Bytes() / members * (members - 1),
                groups},
@@ -203,7 +208,7 @@ Value Emitter::RaggedAllToAll(const Value& x, const Value& output, const Values&
   return Emit(
       {"ragged-all-to-all",
        {output.shape},
-       ReplicaGroups(groups, world_size()),
+       ReplicaGroups(groups, target_),
        Meeting::kWithoutChannel,
        output.shape.dims[0] == 0 ? 0 : output.shape.Bytes() / output.shape.dims[0] * from_others,
        groups},
@@ -213,7 +218,7 @@ Value Emitter::RaggedAllToAll(const Value& x, const Value& output, const Values&
 Value Emitter::CollectiveBroadcast(const Value& x, const Groups& groups) {
   return Emit({"collective-broadcast",
                {x.shape},
-               ReplicaGroups(groups, world_size()),
+               ReplicaGroups(groups, target_),
                Meeting::kWithoutChannel,
                x.shape.Bytes(),
                groups},

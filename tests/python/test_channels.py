@@ -113,8 +113,8 @@ def test_a_pipeline_of_steps():
     [
         ("cpu", RING, [], ["all-gather"] * 2),
         ("tpu:v5e:2x2", RING, [], ["collective-permute"]),
-        ("gpu:h100x4", RING[:-1], ["send"], ["recv"]),
-        ("gpu:h100x4", RING, [], ["collective-permute"]),  # its native pair may not be a circle
+        ("gpu:h100x4", RING[:-1], [], ["collective-permute"]),  # docs/gpu.md
+        ("gpu:h100x4", RING, [], ["collective-permute"]),
     ],
 )
 def test_what_the_two_become(target, pairs, send, recv):

@@ -82,8 +82,10 @@ def page(measured: Measured) -> str:
 
 _METHODS = """\
 - **TPU**: compiled ahead of time by libtpu, with no TPU, one replica a chip. **GPU**: compiled
-  ahead of time by the CUDA plugin of JAX for a description of the GPU, with no GPU. Nothing has run
-  on either: what these programs compute, and how fast, was not measured.
+  ahead of time by the CUDA plugin of JAX for a description of the GPU, with no GPU. Nothing of
+  this has run on either: what these programs compute, and how fast, was not measured. What has run
+  on a GPU, and that send and recv become a collective_permute there whatever compiles:
+  [gpu.md](gpu.md).
 - **CPU**: run on four threads, where every rank's program is another one, as programs of ranks on
   threads may be. The results were compared: bit by bit where data is only moved, with sums and
   products of small integers for reductions. Other numbers of threads were not probed. What an

@@ -356,7 +356,11 @@ def _launch_processes(fn: Callable[..., Any], args: Sequence[Any], nprocs: int |
         )
     call = _RankCall(fn, args)
     if torch.distributed.is_torchelastic_launched():
-        return [call()]  # torchrun has started this process for one device
+        # torchrun has started this process for one device; torch_xla takes it for the whole world.
+        from torch_xla_cc.distributed import _replicas
+
+        _replicas.require(number("WORLD_SIZE", 1, who="launch"), "launch")
+        return [call()]
     if nprocs == 1:
         return [pjrt._run_singleprocess(call)]
     by_rank = pjrt.run_multiprocess(call)

@@ -7,7 +7,7 @@ import os
 from torch_xla_cc._runtime.private import pjrt, runtime
 
 
-def require(size: int) -> None:
+def require(size: int, who: str = "init_process_group") -> None:
     """Have torch_xla compile for all ranks, of which there are `size` or more.
 
     Its own `xla://` does that. After env://, as scripts for NCCL have it, it would go on with a
@@ -21,8 +21,8 @@ def require(size: int) -> None:
     runtime._init_world_size_ordinal()
     if runtime.world_size() < size:
         raise RuntimeError(
-            f"init_process_group: {size} ranks, but torch_xla's runtime has "
+            f"{who}: {size} ranks, but torch_xla's runtime has "
             f"{runtime.world_size()} device(s) of this job (PJRT_DEVICE="
-            f"{os.environ.get('PJRT_DEVICE')}). Call init_process_group before any use of an XLA "
+            f"{os.environ.get('PJRT_DEVICE')}). Call {who} before any use of an XLA "
             "device; on TPU, start one process for each chip"
         )
