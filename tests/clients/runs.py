@@ -34,12 +34,15 @@ class Ran(NamedTuple):
     output: str
 
 
-def run(example: str, *args: str, ranks: int = 2, timeout_s: float = 280.0) -> Ran:
+def run(
+    example: str, *args: str, ranks: int = 2, timeout_s: float = 280.0, device: str | None = None
+) -> Ran:
     """The example's losses, and all that it printed."""
     path = str(EXAMPLES / example)
     with tempfile.TemporaryFile() as output:
         of_rank = [(path, [path, *args])] * ranks
-        started = torchrun.Ranks(ranks, forks.run_as_main, of_rank, worlds.FAST, output)
+        env = {**worlds.FAST, **({"PJRT_DEVICE": device} if device else {})}
+        started = torchrun.Ranks(ranks, forks.run_as_main, of_rank, env, output)
         try:
             _wait(started.processes, timeout_s, f"{example} {args}", output)
         finally:
@@ -76,10 +79,15 @@ def _ran(output: str) -> Ran:
 
 
 def same_losses(
-    example: str, *args: str, rel: float = 1e-5, steps: int = STEPS, ranks: int = 2
+    example: str,
+    *args: str,
+    rel: float = 1e-5,
+    steps: int = STEPS,
+    ranks: int = 2,
+    device: str | None = None,
 ) -> Ran:
     """Its run on XLA devices, whose losses are to be those of gloo, and are to fall."""
-    ours = run(example, *args, f"--steps={steps}", ranks=ranks)
+    ours = run(example, *args, f"--steps={steps}", ranks=ranks, device=device)
     wanted = of_gloo(example, *args, f"--steps={steps}", ranks=ranks)
     assert len(ours.losses) == len(wanted) == steps
     assert ours.losses == pytest.approx(wanted, rel=rel)

@@ -1,0 +1,41 @@
+"""Training on a pod: the demo, and a part of the clients. `pytest --on-pod` runs all there."""
+
+import sys
+from pathlib import Path
+
+import pods
+import pytest
+import runs
+import worlds
+
+_STEPS = 8
+_EXAMPLES = str(Path(__file__).parents[2] / "examples")
+
+
+def of_the_demo(rank, ranks):
+    """The demo's losses on this rank."""
+    sys.path.insert(0, _EXAMPLES)
+    import demo
+
+    return demo.train(rank, ranks, _STEPS, demo.Sizes(), lambda step: None)[0]
+
+
+def test_the_demo_is_what_it_is_on_threads():
+    on_pod = pods.run(4, of_the_demo, 4, timeout_s=200)
+    on_threads = worlds.run(4, of_the_demo, 4, timeout_s=200)
+    for ours, theirs in zip(on_pod, on_threads, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-6)
+        assert ours == on_pod[0]
+        assert ours[-1] < ours[0]
+
+
+@pytest.mark.parametrize(
+    ("example", "options", "ranks"),
+    [
+        ("ddp.py", (), 4),
+        ("dtensor_tp.py", ("--tp=2",), 4),  # whose programs differ by the rank
+        ("fsdp2.py", (), 2),
+    ],
+)
+def test_losses_are_those_of_gloo(example, options, ranks):
+    runs.same_losses(example, *options, ranks=ranks, device="POD")
