@@ -78,10 +78,11 @@ const Collective kCalls[] = {
 class Fields : public testing::TestWithParam<Collective> {};
 
 TEST_P(Fields, EachChangesTheInstructionsAndTheName) {
-  // On GPU every op is native; the text has no metadata, so a name alone does not change it.
+  // Native on GPU, where the text has all fields; it has no metadata, so a name alone does not
+  // change it.
   const Target target = Gpu8();
   const std::vector<Shape> operands = {F32({8, 8})};
-  const Lowered base = MustLower(GetParam(), operands, target);
+  const Lowered base = MustLower(GetParam(), operands, target, {}, Rule::kNative);
   // Ranks agree on their own group alone, but on all groups where each has sizes of its own.
   const bool own_group = base.name.find("sizes=") == std::string::npos;
   int fields = 1;
@@ -91,7 +92,7 @@ TEST_P(Fields, EachChangesTheInstructionsAndTheName) {
     Visit(collective, [&](auto& node) { std::decay_t<decltype(node)>::Fields(node, mutation); });
     fields = mutation.count();
     SCOPED_TRACE(mutation.field());
-    const Lowered changed = MustLower(collective, operands, target);
+    const Lowered changed = MustLower(collective, operands, target, {}, Rule::kNative);
     const bool same = mutation.checked_only();
     // A sum has no order: its groups are sorted, and here two ranks have changed places in one.
     const bool sorted = mutation.is_groups() && std::holds_alternative<AllReduce>(collective);

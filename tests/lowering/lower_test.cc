@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(
              "all-reduce"},
         Case{"SendCpu", Send{1, kOnePair}, kOne, kCpu, kFallback, ""},
         Case{"SendTpu", Send{1, kOnePair}, kOne, kTpu, kFallback, ""},
-        Case{"SendGpu", Send{1, kOnePair}, kOne, kGpu, kNative, "send"},
+        Case{"SendGpu", Send{1, kOnePair}, kOne, kGpu, kFallback, ""},
         Case{"RecvCpu", Recv{1, kOnePair}, kOne, kCpu, kFallback, "all-gather"},
         Case{"RecvTpu", Recv{1, kOnePair}, kOne, kTpu, kFallback, "collective-permute"},
         // What ranks on threads lack, and partitions do not.
@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(
              "all-reduce"},
         Case{"RecvSpmdTpu", Recv{1, kOnePair}, kOne, "spmd:tpu:v5e:2x4", kFallback,
              "collective-permute"},
-        Case{"RecvGpu", Recv{1, kOnePair}, kOne, kGpu, kNative, "recv"}),
+        Case{"RecvGpu", Recv{1, kOnePair}, kOne, kGpu, kFallback, "collective-permute"}),
     [](const auto& info) { return info.param.name; });
 
 // A list is one instruction for each type, or for each operand where the compiler takes no lists.

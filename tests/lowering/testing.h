@@ -62,8 +62,9 @@ std::string MessageOf(const Result<T>& result) {
 
 // What a call that must not be refused becomes.
 inline Lowered MustLower(const Collective& collective, const std::vector<hlo::Shape>& operands,
-                         const Target& target, const CallSite& site = {}) {
-  const Result<Lowered> lowered = Lower(collective, operands, target, site);
+                         const Target& target, const CallSite& site = {},
+                         std::optional<Rule> forced = std::nullopt) {
+  const Result<Lowered> lowered = Lower(collective, operands, target, site, forced);
   EXPECT_TRUE(lowered.ok()) << lowered.status().message();
   return lowered.ok() ? lowered.value() : Lowered();
 }

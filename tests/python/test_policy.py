@@ -165,7 +165,7 @@ HOW = [
     ("tpu:v5e", "all_to_all", 1, (0, 0, None, None), f"{EXCHANGE} native"),
     ("tpu:v5e", "reduce_scatter", 2, SCATTERED, f"{SCATTER} native: one instruction for each"),
     ("gpu:h100", "reduce_scatter", 2, SCATTERED, f"{SCATTER} native"),
-    ("gpu:h100", "send", 1, (7, [[0, 1]]), "send(channel=7, pairs=(0->1)) native"),
+    ("gpu:h100", "send", 1, (7, [[0, 1]]), "send(channel=7, pairs=(0->1)) fallback: on GPUs"),
     ("tpu:v5e", "recv", 1, (7, [[0, 1]]), "recv(channel=7, pairs=(0->1)) fallback: the TPU"),
 ]
 

@@ -15,7 +15,7 @@ import torch_xla
 from tensor_parallel import Sizes
 
 import torch_xla_cc
-from torch_xla_cc.distributed import _replicas
+from torch_xla_cc._runtime import replicas
 
 
 def block(rank: int, world: int) -> None:
@@ -65,7 +65,7 @@ def distributed(rank: int, world: int) -> None:
 
 def work(rank: int) -> None:
     """Each, though another fails."""
-    _replicas.require(int(os.environ["WORLD_SIZE"]))
+    replicas.require(int(os.environ["WORLD_SIZE"]))
     for client in (block, distributed):
         try:
             client(rank, torch_xla.runtime.world_size())

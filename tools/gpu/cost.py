@@ -14,7 +14,7 @@ from torch_xla.core import xla_model as stock
 
 import torch_xla_cc
 from torch_xla_cc import xla_model as xm
-from torch_xla_cc.distributed import _replicas
+from torch_xla_cc._runtime import replicas
 
 STEPS = int(os.environ.get("TXCC_STEPS", "300"))
 BLOCKS, CALLS = 40, 50
@@ -46,7 +46,7 @@ def _call(call: Callable[[], Any]) -> float:
 
 def work(rank: int) -> None:
     """All figures of this rank."""
-    _replicas.require(int(os.environ.get("WORLD_SIZE", "1")))
+    replicas.require(int(os.environ.get("WORLD_SIZE", "1")))
     world = torch_xla.runtime.world_size()
     device = torch_xla.device()
     small, large = (torch.randn(n, device=device) for n in (1 << 10, 1 << 18))

@@ -18,7 +18,7 @@ from oracle import Case, meaning  # noqa: E402
 from torch_xla import runtime  # noqa: E402
 
 import torch_xla_cc  # noqa: E402
-from torch_xla_cc.distributed import _replicas  # noqa: E402
+from torch_xla_cc._runtime import replicas  # noqa: E402
 
 
 def _wrong(rank: int, batch: list[Case]) -> list[str]:
@@ -45,7 +45,7 @@ def work(rank: int, world: int, skip: list[str], only: str) -> None:
             out.write(json.dumps(fields) + "\n")
 
     say(started=time.time(), world_in_launch=runtime.world_size())
-    _replicas.require(world)
+    replicas.require(world)
     for op in filter(None, os.environ.get("TXCC_NOT_NATIVE", "").split(",")):
         torch_xla_cc.capabilities.register(op, "gpu", False)
     for name, batch in made.batches(world):

@@ -20,6 +20,7 @@ from torch_xla.core import xla_model as stock
 
 from torch_xla_cc import _C
 from torch_xla_cc._pod import ranks as pod_ranks
+from torch_xla_cc._runtime import replicas
 from torch_xla_cc._runtime.endings import RankFailed, result_of
 from torch_xla_cc._runtime.environment import number, require_kind
 from torch_xla_cc._runtime.private import XLAC, pjrt, runtime
@@ -357,9 +358,7 @@ def _launch_processes(fn: Callable[..., Any], args: Sequence[Any], nprocs: int |
     call = _RankCall(fn, args)
     if torch.distributed.is_torchelastic_launched():
         # torchrun has started this process for one device; torch_xla takes it for the whole world.
-        from torch_xla_cc.distributed import _replicas
-
-        _replicas.require(number("WORLD_SIZE", 1, who="launch"), "launch")
+        replicas.require(number("WORLD_SIZE", 1, who="launch"), "launch")
         return [call()]
     if nprocs == 1:
         return [pjrt._run_singleprocess(call)]

@@ -19,9 +19,10 @@ from torch_xla_cc import _C
 from torch_xla_cc._C import CollectiveMismatchError, CollectiveTimeoutError, RanksDisagree
 from torch_xla_cc._ops.call_modes import in_graph, on_paper, one_buffer
 from torch_xla_cc._runtime import coalescing as _coalescing
+from torch_xla_cc._runtime import replicas as _replicas
 from torch_xla_cc._runtime.private import backend_plugins, c10d_bindings
 from torch_xla_cc._threads.worlds import this_rank
-from torch_xla_cc.distributed import _autograd, _flight, _replicas
+from torch_xla_cc.distributed import _autograd, _flight
 from torch_xla_cc.distributed._end import leave_groups
 from torch_xla_cc.distributed._flight import flight_recorder
 from torch_xla_cc.distributed._groups import monitored_barrier, split_group
