@@ -84,7 +84,9 @@ class Host:
         if self._wrong:
             self._say_all("lost", self._wrong)
             raise Refused(code, self._wrong)
-        found = service(next(iter(self._reached - {lines.LOCALHOST}), None))
+        with self._changed:
+            reached = sorted(a for a in self._reached if not a.startswith(lines.LOOPBACK))
+        found = service(reached[0] if reached else None)
         self._say_all("meet", found)
         return found
 

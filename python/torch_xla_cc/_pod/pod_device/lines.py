@@ -13,7 +13,7 @@ from typing import BinaryIO
 from .agreement import Place
 from .errors import DEADLINE_EXCEEDED, Refused
 
-LOCALHOST = "127.0.0.1"
+LOCALHOST, LOOPBACK = "127.0.0.1", "127."
 LONGEST = 65_536  # bytes of a line
 SILENT_S = 45  # after which a machine that says nothing has gone
 _PROBES = 6

@@ -12,7 +12,7 @@ from typing import Any
 from . import attendance, first, meetings
 from .errors import DEADLINE_EXCEEDED, UNAVAILABLE, Refused
 from .jaxlib_xla import xla
-from .lines import LOCALHOST
+from .lines import LOCALHOST, LOOPBACK
 from .programs import Program
 
 _TIMEOUT_S = 600.0  # as torch_xla_cc.launch waits, if nothing is said
@@ -59,8 +59,9 @@ class World:
         known = found in self._compared
         for meeting in found:
             place = meeting.group, self._begun.begin(meeting)
-            # Of a new group gloo connects the ranks, and waits 30 s for each.
-            awaits = meeting.awaits or place[1] == 0
+            # Of a new group gloo connects the ranks, and waits 30 s for each. Where a program has
+            # several groups, one may not come before another has met.
+            awaits = len(found) == 1 and (meeting.awaits or place[1] == 0)
             if known and not awaits:
                 self._attendance.tell(place, meeting.what.partition(" ")[0])
             else:
@@ -126,7 +127,7 @@ class World:
                 (listens, port), self.size, token, lost, self._where, self._begun.at
             )
             self._attendance = attends
-            loopback = own.startswith("127.")
+            loopback = own.startswith(LOOPBACK)  # as a machine's name stands for in its own files
             service = attends.meet(
                 lambda reached: f"{(loopback and reached) or own}:{_free_port()}", timeout_s
             )
