@@ -70,11 +70,9 @@ struct Built {
   Values results;
 
   Built(const Built&) = delete;  // the emitter points into it
-  Built(const T& node, const Call& call, const Lowered& lowered, std::optional<Rule> forced,
-        int64_t place)
+  Built(const T& node, const Call& call, const Lowered& lowered, std::optional<Rule> forced)
       : entry(module.Begin(
-            place == kNoPlace ? "entry" : "place_" + std::to_string(place),
-            call.target.partitioned ? hlo::RankIs::kPartition : hlo::RankIs::kReplica)),
+            "entry", call.target.partitioned ? hlo::RankIs::kPartition : hlo::RankIs::kReplica)),
         emitter(call.target, &module, &entry, Hash(lowered.identity), nullptr) {
     for (size_t i : lowered.live) operands.push_back(entry.Parameter(call.operands[i]));
     if (lowered.takes_token) {
@@ -98,8 +96,8 @@ hlo::Metadata MetadataOf(const T& node, const CallSite& site, const Lowered& low
 
 template <class T>
 Status Build(const T& node, const Call& call, const CallSite& site, std::optional<Rule> forced,
-             int64_t place, Lowered* lowered) {
-  Built<T> built(node, call, *lowered, forced, place);
+             Lowered* lowered) {
+  Built<T> built(node, call, *lowered, forced);
   const Emitter& emitter = built.emitter;
   if (!emitter.refusal().empty()) return Refused(node, call, *lowered, emitter.refusal());
   lowered->unchanged =
@@ -115,7 +113,7 @@ Status Build(const T& node, const Call& call, const CallSite& site, std::optiona
   lowered->encounters = emitter.encounters();
   lowered->cost = lowered->native_cost = emitter.cost();
   if (lowered->rule == Rule::kFallback) {
-    lowered->native_cost = Built<T>(node, call, *lowered, Rule::kNative, place).emitter.cost();
+    lowered->native_cost = Built<T>(node, call, *lowered, Rule::kNative).emitter.cost();
   }
   return Status::Ok();
 }
@@ -133,8 +131,7 @@ Result<std::vector<Shape>> ResultShapes(const Collective& collective,
 }
 
 Result<Lowered> Lower(const Collective& collective, const std::vector<Shape>& operands,
-                      const Target& target, const CallSite& site, std::optional<Rule> forced,
-                      int64_t place) {
+                      const Target& target, const CallSite& site, std::optional<Rule> forced) {
   return Visit(collective, [&](auto node) -> Result<Lowered> {
     const Call call{target, operands};
     XLA_CC_RETURN_IF_ERROR(RequireCountable(node.kName, call, target.world_size));
@@ -152,7 +149,7 @@ Result<Lowered> Lower(const Collective& collective, const std::vector<Shape>& op
     ChooseForCall(node, call, forced, &lowered);
     if (lowered.live.empty()) return lowered;
     lowered.takes_token = target.RanksAreThreads();
-    XLA_CC_RETURN_IF_ERROR(Build(node, call, site, forced, place, &lowered));
+    XLA_CC_RETURN_IF_ERROR(Build(node, call, site, forced, &lowered));
     lowered.fingerprint = Hex(Hash(lowered.bytes));
     return lowered;
   });

@@ -16,8 +16,6 @@ struct CallSite {
   int line = 0;
 };
 
-constexpr int64_t kNoPlace = -1;
-
 struct Lowered {
   Collective collective;             // with its attributes in canonical form
   std::string name;                  // all_gather(dim=0, groups=world)
@@ -39,11 +37,10 @@ struct Lowered {
 };
 
 // Every error is a Status: nothing unverified is built. `forced` takes a rule whatever the table
-// says, for measuring; what other ops the rule is built of still follow the table. `place` is the
-// number of the call in the program that it will be part of, for who has to make the order of it.
+// says, for measuring; what other ops the rule is built of still follow the table.
 Result<Lowered> Lower(const Collective& collective, const std::vector<hlo::Shape>& operands,
                       const Target& target, const CallSite& site = {},
-                      std::optional<Rule> forced = std::nullopt, int64_t place = kNoPlace);
+                      std::optional<Rule> forced = std::nullopt);
 
 // The shapes alone, verified.
 Result<std::vector<hlo::Shape>> ResultShapes(const Collective& collective,

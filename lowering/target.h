@@ -33,8 +33,6 @@ struct Target {
   bool OnlyMembersMeet() const {
     return RanksAreThreads() || (kind == DeviceKind::kPod && !partitioned);
   }
-  // Whether the order of collectives is made of places in a program, when that is compiled.
-  bool OrderedByPlace() const { return kind == DeviceKind::kPod && !partitioned; }
   std::string ToString() const { return name + "/" + std::to_string(world_size); }
 };
 

@@ -15,7 +15,6 @@ namespace xla_cc {
   FUNCTION(increment_counter)       /* torch_xla._XLAC */         \
   FUNCTION(running_target)          /* _runtime.device */         \
   FUNCTION(first_token)             /* _runtime.device */         \
-  FUNCTION(programs_begun)          /* _runtime.device */         \
   FUNCTION(needs_run)               /* _runtime.device_tensors */ \
   FUNCTION(run_live)                /* _runtime.device_tensors */ \
   FUNCTION(to_dlpack)               /* _runtime.device_tensors */ \

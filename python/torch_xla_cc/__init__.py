@@ -78,7 +78,6 @@ _C.set_python_side(
         "increment_counter": _XLAC._xla_increment_counter,
         "running_target": _device.running_target,
         "first_token": _device.first_token,
-        "programs_begun": _device.programs_begun,
         "needs_run": _device_tensors.needs_run,
         "run_live": _device_tensors.run_live,
         "to_dlpack": _device_tensors.to_dlpack,

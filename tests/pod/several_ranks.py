@@ -158,6 +158,17 @@ def meets_first_while_one_is_late(rank, late_s):
     return found + stock.reduce_scatter(stock.REDUCE_SUM, x, 1.0, 0, 3).tolist()
 
 
+def reads_alone(rank):
+    """Sums, between which a rank reads what is its own."""
+    x, z = torch.full((4,), rank + 1.0).to("xla"), torch.ones(3).to("xla")
+    a, b = ours.all_reduce(ours.REDUCE_SUM, x), ours.all_reduce(ours.REDUCE_SUM, x * 10)
+    if rank == 0:
+        (z * 2).cpu()
+    c = ours.all_reduce(ours.REDUCE_SUM, x * 100)
+    torch_xla.sync()
+    return [float(y[0]) for y in (a, b, c)]
+
+
 def differs_by_a_constant(rank):
     """Independent collectives, which XLA:CPU would schedule by what is around them; and calls."""
     size = runtime.world_size()
@@ -174,23 +185,6 @@ def differs_by_a_constant(rank):
         ]
     torch_xla.sync()
     return [float(x.reshape(-1)[0]) for x in found]
-
-
-def uses_in_its_own_order(rank, groups):
-    """Collectives whose results a rank uses in another order than it has called them."""
-    size = runtime.world_size()
-    x = torch.full((4,), rank + 1.0).to("xla")
-    a, b = ours.all_reduce(ours.REDUCE_SUM, x), ours.all_reduce(ours.REDUCE_SUM, x * 10)
-    one = (-(b - a) if rank % 2 else a - b).tolist()[0]
-    a, b = ours.all_gather(x[:1]), ours.all_gather(x[:1] * 10)
-    two = torch.cat([b, a]).roll(size) if rank % 2 else torch.cat([a, b])
-    two = two.tolist()
-    members = [group for group in groups if rank in group]
-    sums = [ours.all_reduce(ours.REDUCE_SUM, x * (i + 1), groups=[g]) for i, g in enumerate(groups)
-            if rank in g]  # fmt: skip
-    order = reversed(range(len(sums))) if rank % 2 else range(len(sums))
-    three = sum(float(10**i) * sums[i] for i in order).tolist()[0] if members else 0.0
-    return one, two, three
 
 
 def repeats_steps(rank):
@@ -269,7 +263,12 @@ def sharded(rank):
     a = torch.arange(size * 2 * 3.0).reshape(size * 2, 3)
     there = a.to("xla")
     spmd.mark_sharding(there, mesh, ("x", None))
-    return (there.t() @ there).cpu(), a.t() @ a
+    product = (there.t() @ there).cpu()
+    for _ in range(2):  # in place: its buffer is donated
+        there += 1
+        torch_xla.sync()
+    assert torch.equal(there.cpu(), a + 2)
+    return product, a.t() @ a
 
 
 def dies(rank, who, when, what):

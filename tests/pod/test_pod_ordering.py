@@ -136,36 +136,25 @@ def test_without_collectives_nothing_changes():
     assert ordering.ordered(module) == module
 
 
-def test_places_go_before_what_is_written_first():
-    places = (3, None, 0, 2, 1)  # of calls, as they are written; the last depends on the third
-    called = "".join(
-        f"""
-{"other" if place is None else f"place_{place}"}.{i} {{
-  x = f32[{i + 1}]{{0}} parameter(0)
-  ROOT g = f32[{i + 1}]{{0}} all-reduce(x), replica_groups={{}}, to_apply=add
-}}
-"""
-        for i, place in enumerate(places)
+def test_donors_that_are_sharded():
+    text = """
+func.func @main(%arg0: tensor<8xf32> {mhlo.sharding = "{devices=[2]<=[2]}"} loc("a"), \\
+%arg1: tensor<2xcomplex<f32>>, %arg2: tensor<i1>) -> (tensor<8xf32>) {
+  %arg0: tensor<8xf32>
+""".replace("\\\n", "")
+    marked = stablehlo.with_donors(text, [0, 1])
+    assert marked == text.replace(
+        "tensor<8xf32> {mhlo", "tensor<8xf32> {jax.buffer_donor = true, mhlo"
+    ).replace("complex<f32>>,", "complex<f32>> {jax.buffer_donor = true},")
+
+
+def test_branches_are_compared():
+    branch = "  ROOT r{0} = f32[8]{{0}} all-reduce(x{0}), replica_groups={{}}, to_apply=add\n}}\n"
+    text = f"HloModule m, replica_count={_RANKS}\n{_SUM}" + "".join(
+        f"b{i} {{\n  x{i} = f32[8]{{0}} parameter(0)\n{branch.format(i)}" for i in range(2)
     )
-    lines = []
-    for i, place in enumerate(places):
-        name = f"{'other' if place is None else f'place_{place}'}.{i}"
-        lines += [
-            f"p{i} = f32[{i + 1}]{{0}} parameter({i})",
-            f"c{i} = f32[{i + 1}]{{0}} call({'d' if i == 4 else f'p{i}'}), to_apply={name}",
-        ]
-        if i == 3:
-            lines.append("d = f32[5]{0} pad(c2, zero), padding=0_2")
-    root = ", ".join(f"f32[{i + 1}]{{0}}" for i in range(5))
-    body = "\n  ".join(["zero = f32[] constant(0)", *lines])
-    text = (
-        f"HloModule m, replica_count={_RANKS}\n{_SUM}{called}\nENTRY e {{\n  {body}\n"
-        f"  ROOT t = ({root}) tuple(c0, c1, c2, c3, c4)\n}}\n"
+    text += (
+        "ENTRY e {\n  p = pred[] parameter(0)\n  x = f32[8]{0} parameter(1)\n  ROOT c = f32[8]{0} "
+        "conditional(p, x, x), true_computation=b0, false_computation=b1\n}\n"
     )
-    compiled_text = compiled(ordering.ordered(proto(text)))
-    computations, entry = meetings._computations(compiled_text)
-    shapes = [match["type"] for match in meetings._in_order(computations, entry)]
-    # 0, 1, 2, 3; and the one without a place behind what it stands behind, which is 3.
-    assert [shape.partition("{")[0] for shape in shapes] == [
-        *("f32[3]", "f32[5]", "f32[4]", "f32[1]", "f32[2]")
-    ]
+    assert in_order(compiled(ordering.ordered(proto(text)))) == ["all-reduce"] * 2

@@ -3,8 +3,6 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/torch.h>
 
-#include <utility>
-
 #include "lowering/errors.h"
 #include "torch_xla_cc/call_site.h"
 #include "torch_xla_cc/dtypes.h"
@@ -65,18 +63,6 @@ std::vector<py::object> CallComputation(const Plan& plan, const std::vector<py::
   return results;
 }
 
-// The number of a call in the program that torch_xla will make of it. It begins anew with each
-// program, so that a step that is traced again is the same.
-int64_t NextPlace() {
-  static int64_t programs = -1, place = 0;  // the interpreter lock guards them
-  if (CurrentTarget().OrderedByPlace() && !ThreadTarget()) {
-    const int64_t begun = Python().programs_begun().cast<int64_t>();
-    if (std::exchange(programs, begun) != begun) place = 0;
-    return place++;
-  }
-  return kNoPlace;
-}
-
 // Outside of a region that is sharded by hand, XLA would take the instruction for one of whole
 // tensors, or end the process.
 void RequireManual(const std::string& op, const std::vector<py::handle>& tensors,
@@ -118,7 +104,7 @@ std::vector<py::object> Attach(const Collective& collective,
     }
     rank = device.index();
   }
-  const PlanPtr plan = PlanFor(collective, operands, NextPlace());
+  const PlanPtr plan = PlanFor(collective, operands);
   if (plan->target.partitioned) RequireManual(op, tensors, operands);
   if (plan->lowered.rule == Rule::kFallback) OnFallback(*plan, operands, CurrentSite());
   const bool threads = plan->target.RanksAreThreads() && !ThreadTarget();

@@ -18,8 +18,7 @@ std::atomic<bool> debug{false};
 void SetDebug(bool value) { debug = value; }
 bool Debug() { return debug; }
 
-PlanPtr PlanFor(const Collective& collective, const std::vector<hlo::Shape>& operands,
-                int64_t place) {
+PlanPtr PlanFor(const Collective& collective, const std::vector<hlo::Shape>& operands) {
   const Target target = CurrentTarget();
   const CallSite site = Debug() ? Resolve(CurrentSite()) : CallSite();
   Key key;
@@ -36,12 +35,11 @@ PlanPtr PlanFor(const Collective& collective, const std::vector<hlo::Shape>& ope
     key.Add(site.file);
     key("line", static_cast<int64_t>(site.line));
   }
-  if (place != kNoPlace) key("place", place);
   if (PlanPtr plan = PlanCache::Get().Find(key)) return plan;
 
   const int64_t age = PlanCache::Get().age();
   const py::gil_scoped_release unlocked;
-  Result<Lowered> lowered = Lower(collective, operands, target, site, forced, place);
+  Result<Lowered> lowered = Lower(collective, operands, target, site, forced);
   if (!lowered.ok()) throw BadValue(lowered.status().message());
   return PlanCache::Get().Insert(std::move(key),
                                  std::make_shared<Plan>(std::move(lowered.value()), target), age);

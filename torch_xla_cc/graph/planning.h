@@ -9,8 +9,7 @@ namespace xla_cc {
 
 // The plan of a call, lowered if it is new. Takes and releases the interpreter lock itself: it is
 // held on entry and on return, and not while lowering. Throws BadValue.
-PlanPtr PlanFor(const Collective& collective, const std::vector<hlo::Shape>& operands,
-                int64_t place = kNoPlace);
+PlanPtr PlanFor(const Collective& collective, const std::vector<hlo::Shape>& operands);
 
 // Modules carry the caller's file and line; one is made per call site then.
 void SetDebug(bool debug);

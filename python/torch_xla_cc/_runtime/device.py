@@ -101,9 +101,3 @@ def first_token(rank: int) -> torch.Tensor:
     Data from the host, so that the first step's program has it as a parameter as all later ones do.
     """
     return torch.zeros(1, dtype=torch.int32).to(torch.device("xla", rank))
-
-
-def programs_begun() -> int:
-    """How many graphs torch_xla has made programs of, or found them for."""
-    counted = map(XLAC._xla_counter_value, ("CachedCompile", "UncachedCompile"))
-    return sum(count or 0 for count in counted)

@@ -37,6 +37,7 @@ class Agreement:
             ended = number <= self._ended.get(group, -1)  # it was asked, and has answered
             others = set(group) - {rank, *self._said.get(place, {})}
             if not ended:
+                self._said.setdefault(place, {})[rank] = self._known(what)
                 self._waits.setdefault(place, {})[rank] = set(others), awaits
         if ended:
             self._agreed(rank, place)

@@ -11,7 +11,7 @@ from . import protos
 COMPUTATIONS, ENTRY_ID = 3, 6
 NAME, _INSTRUCTIONS, _PROGRAM_SHAPE, _COMPUTATION_ID, _ROOT_ID = 1, 2, 4, 5, 6
 _OPCODE, _SHAPE, METADATA, _PARAMETER, _TUPLE_INDEX = 2, 3, 7, 9, 13
-_ID, _OPERANDS, _CALLED = 35, 36, 38
+_ID, _OPERANDS, _PREDECESSORS, _CALLED = 35, 36, 37, 38
 FRONTEND_ATTRIBUTES = 68
 _ELEMENT_TYPE, _TUPLE_SHAPES, _LAYOUT = 2, 4, 5
 _PARAMETERS, _RESULT, _PARAMETER_NAMES = 1, 2, 3
@@ -93,10 +93,10 @@ def made(
 
 
 def renumbered(instruction: Instruction, numbers: Mapping[int, int]) -> Instruction:
-    """The instruction with ids of `numbers`."""
+    """The instruction with ids of `numbers`, and without control dependences."""
     number = numbers[instruction.id]
     operands = [numbers[i] for i in instruction.operands]
-    raw = protos.without(instruction.raw, NAME, _ID, _OPERANDS)
+    raw = protos.without(instruction.raw, NAME, _ID, _OPERANDS, _PREDECESSORS)
     raw += protos.bytes_field(NAME, f"{instruction.opcode}.{number}".encode())
     raw += protos.number_field(_ID, number) + protos.numbers_field(_OPERANDS, operands)
     return instruction._replace(raw=raw, id=number, operands=tuple(operands))

@@ -24,7 +24,7 @@ _INSTRUCTION = re.compile(
     r"|collective-broadcast|collective-permute|reduce-scatter)(?:-start)?\((?P<rest>.*)$"
 )
 _CALLED = re.compile(
-    r"(?:to_apply|calls|body|condition)=%?([^\s,)]+)|branch_computations=\{([^}]*)\}"
+    r"(?:to_apply|calls|body|condition|true_computation|false_computation)=%?([^\s,)]+)|branch_computations=\{([^}]*)\}"
 )
 _ROOT = re.compile(r"^\s*ROOT \S+ = \S+ ([\w-]+)\(")
 _LAYOUT = re.compile(r"(?<=\])\{[^}]*\}")

@@ -202,6 +202,8 @@ class Execution:
         """Its outputs have the same error."""
         for slot in self._outputs:
             slot.error = error
+        for index in self._program.donated.difference(self._kept):
+            self._accounts.freed(self._inputs[index])
 
 
 class Reading:

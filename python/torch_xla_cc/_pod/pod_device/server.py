@@ -196,6 +196,8 @@ class Server:
             if program.has_collectives:  # who waits for this rank would wait for ever
                 self._failed(error)
             raise
+        for index in program.donated.difference(kept):  # nobody may read them any more
+            del self._slots[given[index]]
         assert self._world is not None
         execution = runs.Execution(
             self._client, program, inputs, kept, outputs, self._accounts, self._world.meets

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 
 _MAIN = "func.func @main("
-_ARGUMENT = re.compile(r"%arg(\d+): tensor<[^<>]*(?:<[^<>]*>)?>")
+_ARGUMENT = re.compile(r"(%arg(\d+): tensor<[^<>]*(?:<[^<>]*>)?>)( \{)?")
+_DONOR = "jax.buffer_donor = true"
 
 
 def with_donors(module: str, donors: Sequence[int]) -> str:
@@ -14,8 +15,10 @@ def with_donors(module: str, donors: Sequence[int]) -> str:
     wanted = set(donors)
 
     def marked(argument: re.Match[str]) -> str:
-        attribute = " {jax.buffer_donor = true}" if int(argument[1]) in wanted else ""
-        return argument[0] + attribute
+        if int(argument[2]) not in wanted:
+            return argument[0]
+        more = f" {{{_DONOR}, " if argument[3] else f" {{{_DONOR}}}"  # a sharding is there as well
+        return argument[1] + more
 
     before, main, rest = module.partition(_MAIN)
     head, line_end, body = rest.partition("\n")
