@@ -206,7 +206,8 @@ def test_programs_that_all_know():
     with pods.ranks(3) as ranks:
         found = ranks.run(pods.joined, sums, sizes)
     for done, error in found:
-        assert done[:3] == [[18.0] * 4, [18.0] * 4, [18.0] * 2]
+        # Another may come to what differs before this one has read the last of what does not.
+        assert done[:3] == [[18.0] * 4, [18.0] * 4, [18.0] * 2][: len(done)]
         assert len(done) < 103
         assert "the ranks of group [0,1,2] run programs of different collectives" in error
 
