@@ -25,6 +25,7 @@ import torch
 ROOT = Path(__file__).parents[1]
 RANKS = 4
 STEPS, WARM = 40, 10
+LIMIT_S = 300  # of what torchrun starts
 EXAMPLES = {
     "ddp": ["ddp.py"],
     "dtensor_tp": ["dtensor_tp.py"],
@@ -62,7 +63,14 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 def _torchrun(device: str, code: str, *words: str) -> subprocess.Popen[str]:
     with tempfile.NamedTemporaryFile("w", suffix=".py", delete=False) as script:
         script.write(code)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [
+        "timeout",
+        str(LIMIT_S),
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+    ]
     command += [f"--nproc-per-node={RANKS}", script.name, *words]
     env = {**os.environ, "PJRT_DEVICE": device, "OMP_NUM_THREADS": "1"}
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "python"), env.get("PYTHONPATH", "")])

@@ -196,9 +196,8 @@ def _work(
     except BaseException as error:
         said = _Said(None, _pickled(error), traceback.format_exc())
     try:
-        message = pickle.dumps(
-            said
-        )  # not as multiprocessing: tensors would share files of this process
+        # Not as multiprocessing does: tensors would share files of this process.
+        message = pickle.dumps(said)
     except Exception as error:  # what the classes of the result raise
         failed = RankFailed(f"launch: what rank {rank} returned cannot be pickled: {error}")
         message = pickle.dumps(_Said(None, _pickled(failed), str(failed)))

@@ -85,9 +85,8 @@ def made(
     more: bytes = b"",
 ) -> Instruction:
     """An instruction with that id."""
-    raw = protos.bytes_field(NAME, f"{opcode}.{number}".encode())
+    raw = _numbered(opcode, number, operands)
     raw += protos.bytes_field(_OPCODE, opcode.encode()) + protos.bytes_field(_SHAPE, shape)
-    raw += protos.number_field(_ID, number) + protos.numbers_field(_OPERANDS, operands)
     raw += protos.numbers_field(_CALLED, called) + more
     return Instruction(raw, number, opcode, shape, tuple(operands), tuple(called))
 
@@ -97,9 +96,14 @@ def renumbered(instruction: Instruction, numbers: Mapping[int, int]) -> Instruct
     number = numbers[instruction.id]
     operands = [numbers[i] for i in instruction.operands]
     raw = protos.without(instruction.raw, NAME, _ID, _OPERANDS, _PREDECESSORS)
-    raw += protos.bytes_field(NAME, f"{instruction.opcode}.{number}".encode())
-    raw += protos.number_field(_ID, number) + protos.numbers_field(_OPERANDS, operands)
+    raw += _numbered(instruction.opcode, number, operands)
     return instruction._replace(raw=raw, id=number, operands=tuple(operands))
+
+
+def _numbered(opcode: str, number: int, operands: Sequence[int]) -> bytes:
+    """Its name, id and operands: what is another in each place."""
+    name = protos.bytes_field(NAME, f"{opcode}.{number}".encode())
+    return name + protos.number_field(_ID, number) + protos.numbers_field(_OPERANDS, operands)
 
 
 def computation(raw: memoryview) -> tuple[int, Computation]:

@@ -18,10 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+COLLECTIVES = (
+    *("all-gather", "all-reduce", "all-to-all", "collective-broadcast", "collective-permute"),
+    *("ragged-all-to-all", "reduce-scatter"),
+)
 _COMPUTATION = re.compile(r"^(ENTRY )?%?(\S+) \(.*\{$")
 _INSTRUCTION = re.compile(
-    r"^\s*(?:ROOT )?\S+ = (?P<type>.+?) (?P<op>all-gather|all-reduce|all-to-all|ragged-all-to-all"
-    r"|collective-broadcast|collective-permute|reduce-scatter)(?:-start)?\((?P<rest>.*)$"
+    rf"^\s*(?:ROOT )?\S+ = (?P<type>.+?) (?P<op>{'|'.join(COLLECTIVES)})(?:-start)?\((?P<rest>.*)$"
 )
 _CALLED = re.compile(
     r"(?:to_apply|calls|body|condition|true_computation|false_computation)=%?([^\s,)]+)|branch_computations=\{([^}]*)\}"

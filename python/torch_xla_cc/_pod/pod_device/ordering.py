@@ -13,13 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from . import hlo, protos
-
-COLLECTIVES = frozenset(
-    {
-        *("all-gather", "all-reduce", "all-to-all", "collective-broadcast", "collective-permute"),
-        *("ragged-all-to-all", "reduce-scatter"),
-    }
-)
+from .meetings import COLLECTIVES
 
 _NOT_INLINED = protos.bytes_field(
     hlo.FRONTEND_ATTRIBUTES,
@@ -93,10 +87,10 @@ class _Order:
         after = [start]
         shapes = {i.id: i.shape for i in before}
         for instruction in before:
-            more = protos.only(instruction.raw, hlo.METADATA)
+            more = b""
             if instruction.opcode in COLLECTIVES:
                 callee = self._alone(instruction, [shapes[i] for i in instruction.operands])
-                more += _NOT_INLINED
+                more = _NOT_INLINED
             elif instruction.opcode == "call" and self.meets(instruction.called[0]):
                 callee = self._through(instruction.called[0])
             else:
@@ -104,6 +98,7 @@ class _Order:
                 continue
             shape = hlo.tuple_of([*hlo.elements(instruction.shape), hlo.TOKEN])
             operands = (*instruction.operands, token.id)
+            more += protos.only(instruction.raw, hlo.METADATA)
             call = self._ids.new("call", shape, operands, (callee,), more)
             *results, token = self._ids.taken_apart(call)
             if hlo.is_tuple(instruction.shape):
