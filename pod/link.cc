@@ -69,7 +69,7 @@ void Link::Say(Kind kind, const Writer& body) {
 
 void Link::Ask(Kind kind, const Writer& body, Handler handler) {
   if (IsForked()) {
-    handler({OfFork(), {}});
+    handler({OfFork(), {}, 0});
     return;
   }
   uint64_t request;
@@ -77,7 +77,7 @@ void Link::Ask(Kind kind, const Writer& body, Handler handler) {
     std::unique_lock lock(mutex_);
     if (lost_) {
       lock.unlock();
-      handler({lost_, {}});
+      handler({lost_, {}, 0});
       return;
     }
     request = ++last_request_;
@@ -148,6 +148,11 @@ void Link::Hear(const Channel::Received& received) {
       if (before_.empty()) before_ = body.Text();
       return;
     }
+    if (received.head.kind == Kind::kPart) {
+      const auto so_far = static_cast<size_t>(body.Int());
+      if (const auto handler = Find(received.head.request)) (*handler)({{}, {}, so_far});
+      return;
+    }
     const auto handler = Claim(received.head.request);
     if (!handler) return;
     const auto code = static_cast<abi::Code>(body.Int());
@@ -183,7 +188,14 @@ void Link::Lose(Process& process) {
     ended_.notify_all();
     asked.swap(asked_);
   }
-  for (const auto& [request, handler] : asked) handler({lost, {}});
+  for (const auto& [request, handler] : asked) handler({lost, {}, 0});
+}
+
+// To be called again. It stays: only the reader takes handlers away.
+const Link::Handler* Link::Find(uint64_t request) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = asked_.find(request);
+  return found == asked_.end() ? nullptr : &found->second;
 }
 
 std::optional<Link::Handler> Link::Claim(uint64_t request) {

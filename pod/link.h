@@ -28,6 +28,7 @@ class Link {
   struct Answer {
     std::optional<Failure> failure;
     std::string_view body;  // for as long as the handler runs
+    size_t so_far = 0;      // if not 0, it is no answer yet: so many bytes are in the segment
   };
   // On the thread that reads answers: it must not wait for another.
   using Handler = std::function<void(const Answer&)>;
@@ -60,6 +61,7 @@ class Link {
   void Read(int theirs, const std::vector<std::string>& command, Occurrence& started);
   void Hear(const Channel::Received& received);
   void Lose(Process& process);
+  const Handler* Find(uint64_t request) const;
   std::optional<Handler> Claim(uint64_t request);
 
   bool IsForked() const { return getpid() != owner_; }

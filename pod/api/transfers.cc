@@ -1,4 +1,6 @@
 // Buffers from the host, to the host, and copies.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -90,6 +92,15 @@ void FromHost(abi::BufferFromHostArgs& args) {
   args.buffer = NewBuffer(&client, id, args.type, std::move(dims), Occurrence::Already(lost));
 }
 
+// What torch_xla reads into is new each time, so its pages are made while it is written: 2 MiB a
+// page take a fifth of the time of 4 KiB. A hint, which the kernel may not follow.
+void AskForLargePages(char* data, size_t size) {
+  constexpr uintptr_t kLarge = uintptr_t{2} << 20;
+  const auto begin = (reinterpret_cast<uintptr_t>(data) + kLarge - 1) / kLarge * kLarge;
+  const auto end = (reinterpret_cast<uintptr_t>(data) + size) / kLarge * kLarge;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+}
+
 // Asks for bytes of a buffer, and returns what happens when they are there.
 OccurrencePtr Fetch(const abi::Buffer& buffer, void* destination, size_t offset, size_t size) {
   RequireLiving(buffer, "reading");
@@ -104,11 +115,18 @@ OccurrencePtr Fetch(const abi::Buffer& buffer, void* destination, size_t offset,
     });
     return fetched;
   }
+  AskForLargePages(static_cast<char*>(destination), size);
   const Segment segment = client.link->TakeSegment(size);
   Link* const link = client.link.get();
   link->Ask(Kind::kGet, body.Int(segment.id),
-            [fetched, destination, size, segment, link](const Link::Answer& answer) {
-              if (!answer.failure) std::memcpy(destination, segment.data, size);
+            [fetched, to = static_cast<char*>(destination), size, segment, link,
+             done = size_t{0}](const Link::Answer& answer) mutable {
+              const size_t end = answer.so_far != 0 ? std::min(answer.so_far, size) : size;
+              if (!answer.failure && end > done) {
+                std::memcpy(to + done, segment.data + done, end - done);
+                done = end;
+              }
+              if (answer.so_far != 0) return;
               link->ReturnSegment(segment.id);
               fetched->Happen(answer.failure);
             });

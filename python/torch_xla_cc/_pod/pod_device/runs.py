@@ -20,6 +20,7 @@ from .wire import Line, Writer
 _LOOK_S = 1.0
 _BUSY = 0.02  # of a processor: one that waits in gloo uses less
 _SAY_AGAIN_S = 5.0
+_PART = 4 << 20  # bytes of a tensor
 _TO_HEAR_S = 2.0  # gloo notices that a connection closed, and attendance.py too, at about one time
 
 
@@ -210,9 +211,15 @@ class Reading:
     """Bytes of a buffer, for a segment or for the answer."""
 
     def __init__(
-        self, runs: Runs, slot: store.Slot, offset: int, size: int, to: Any | None
+        self,
+        runs: Runs,
+        slot: store.Slot,
+        offset: int,
+        size: int,
+        to: Any | None,
+        part: Callable[[int], None],
     ) -> None:
-        self._runs = runs
+        self._runs, self._part = runs, part
         self._slot, self._offset, self._size, self._to = slot, offset, size, to
 
     def work(self) -> Writer | None:
@@ -226,7 +233,11 @@ class Reading:
         content = store.read(self._slot.get(), self._offset, self._size)
         if self._to is None:
             return Writer().raw(content)
-        self._to[:] = content
+        for begin in range(0, self._size, _PART):  # the rank copies one while the next is copied
+            if begin:
+                self._part(begin)
+            end = min(begin + _PART, self._size)
+            self._to[begin:end] = content[begin:end]
         return None
 
     def fail(self, error: BaseException) -> None:

@@ -133,7 +133,10 @@ class Server:
         offset, size, segment = body.number(), body.number(), body.number()
 
         to = self._segments.bytes(segment, size) if segment else None
-        reading = runs.Reading(self._runs, slot, offset, size, to)
+        def part(so_far: int) -> None:
+            self._line.part(request, so_far)
+
+        reading = runs.Reading(self._runs, slot, offset, size, to, part)
         if slot.ready():
             self._line.answer(request, reading.copy())
         else:

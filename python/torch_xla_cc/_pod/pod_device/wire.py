@@ -33,6 +33,7 @@ class Kind(enum.IntEnum):
     ANSWER = 64
     RELEASED = 65
     LOST = 66
+    PART = 67
 
 
 _HEAD = struct.Struct("<QIIQ")  # bytes that follow, kind, nothing, request
@@ -161,6 +162,10 @@ class Line:
     def released(self, segment: int) -> None:
         """Nothing here uses the segment any more."""
         self._send(Kind.RELEASED, 0, Writer().number(segment))
+
+    def part(self, request: int, so_far: int) -> None:
+        """So many bytes of what was asked for are in the segment; the answer follows."""
+        self._send(Kind.PART, request, Writer().number(so_far))
 
     def lost(self, what: str) -> None:
         """Another rank has gone."""
