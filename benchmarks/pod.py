@@ -77,7 +77,7 @@ def on_jaxlib():
     with contextlib.closing(_pod.Ranks(RANKS)) as ranks:
         for label, rows in ROWS.items():
             content = torch.ones(rows, 128).numpy().tobytes()
-            arguments = [[(F32, (rows, 128), content)]] * RANKS
+            arguments = [[(F32, (rows, 128), content), _pod.TOKEN]] * RANKS
             for op in CALLS:
                 form = "ring" if op == "collective_permute" else "world"
                 kind = "sum" if "reduce" in op else "-"

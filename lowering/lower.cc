@@ -148,7 +148,7 @@ Result<Lowered> Lower(const Collective& collective, const std::vector<Shape>& op
     }
     ChooseForCall(node, call, forced, &lowered);
     if (lowered.live.empty()) return lowered;
-    lowered.takes_token = target.RanksAreThreads();
+    lowered.takes_token = target.CallsTakeTokens();
     XLA_CC_RETURN_IF_ERROR(Build(node, call, site, forced, &lowered));
     lowered.fingerprint = Hex(Hash(lowered.bytes));
     return lowered;

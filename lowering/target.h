@@ -27,6 +27,11 @@ struct Target {
   bool RanksAreThreads() const {
     return kind == DeviceKind::kCpu && world_size > 1 && !partitioned;
   }
+  // Ranks that each trace a program of their own, and so must say in which order they call: threads,
+  // and the processes of a pod, whose device process makes the order (docs/pod.md).
+  bool CallsTakeTokens() const {
+    return RanksAreThreads() || (kind == DeviceKind::kPod && world_size > 1 && !partitioned);
+  }
   // Whether a group's members may run what the other ranks do not: then they must meet nobody else.
   // Ranks on threads may, and those of a pod, of which only members call a group of
   // torch.distributed.

@@ -14,7 +14,7 @@ namespace xla_cc {
   FUNCTION(user_computation)        /* torch_xla._XLAC */         \
   FUNCTION(increment_counter)       /* torch_xla._XLAC */         \
   FUNCTION(running_target)          /* _runtime.device */         \
-  FUNCTION(first_token)             /* _runtime.device */         \
+  FUNCTION(first_token)             /* _threads.read_hooks */     \
   FUNCTION(needs_run)               /* _runtime.device_tensors */ \
   FUNCTION(run_live)                /* _runtime.device_tensors */ \
   FUNCTION(to_dlpack)               /* _runtime.device_tensors */ \

@@ -77,7 +77,7 @@ _C.set_python_side(
         "user_computation": _XLAC._xla_user_computation,
         "increment_counter": _XLAC._xla_increment_counter,
         "running_target": _device.running_target,
-        "first_token": _device.first_token,
+        "first_token": _read_hooks.first_token,
         "needs_run": _device_tensors.needs_run,
         "run_live": _device_tensors.run_live,
         "to_dlpack": _device_tensors.to_dlpack,

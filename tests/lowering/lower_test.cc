@@ -31,7 +31,7 @@ TEST_P(Choices, RuleAndOpcodes) {
   const bool alone = lowered.why.find("one instruction for each operand: ") == 0;
   EXPECT_EQ(lowered.why.empty() || alone, c.rule == Rule::kNative) << lowered.why;
   EXPECT_EQ(Join(lowered.opcodes), c.opcodes);
-  EXPECT_EQ(lowered.takes_token, target.RanksAreThreads());
+  EXPECT_EQ(lowered.takes_token, target.CallsTakeTokens());
   EXPECT_EQ(lowered.live.size(), c.operands.size());
   // The opcodes are those of the module.
   std::vector<std::string> emitted;

@@ -168,7 +168,7 @@ TEST_P(Modules, KeepTheRules) {
       ExpectChannels(module, target);
       ExpectShardings(module, target);
       if (target.RanksAreThreads()) ExpectChain(module);
-      EXPECT_EQ(lowered.value().takes_token, target.RanksAreThreads());
+      EXPECT_EQ(lowered.value().takes_token, target.CallsTakeTokens());
       if (testing::Test::HasFailure()) FAIL() << lowered.value().text;
     }
   }

@@ -91,7 +91,7 @@ TEST_P(Empties, TakeNoPart) {
     const Lowered alone = MustLower(collective, {full, full}, target);
     EXPECT_EQ(alone.live, std::vector<size_t>({0, 1}));
     EXPECT_EQ(some.opcodes, alone.opcodes);
-    const size_t tokens = target.RanksAreThreads() ? 1 : 0;
+    const size_t tokens = target.CallsTakeTokens() ? 1 : 0;
     const ReadModule module(some.bytes);
     EXPECT_EQ(WireReader(module.entry_shape).Subs(1).size(), 2 + tokens);
     EXPECT_EQ(WireReader(module.entry_shape).Sub(2).Subs(4).size(), 2 + tokens);

@@ -187,6 +187,50 @@ def differs_by_a_constant(rank):
     return [float(x.reshape(-1)[0]) for x in found]
 
 
+def uses_results_in_an_order_of_its_own(rank, way):
+    """Two sums, of which each rank uses another first, drops one, or reads one before the other."""
+    x = torch.arange(4).to("xla") + rank
+    found = []
+    for step in range(3):
+        a = ours.all_reduce(ours.REDUCE_SUM, x + step)
+        local = x * 2  # which has a part in no call
+        b = ours.all_reduce(ours.REDUCE_SUM, x * 10)
+        if way == "minus":
+            y = a - b if rank else -(b - a)
+        elif way == "drop":
+            del a
+            y = b if rank else b + 0
+        elif way == "read":
+            first, second = (a, b) if rank else (b, a)
+            found += [first.sum().item() * 0, second.sum().item() * 0]
+            y = a - b
+        else:
+            found += [local.sum().item() * 0] * (rank == 1)  # alone
+            y = a - b if rank else -(b - a)
+        a = b = None
+        found += y.cpu().tolist() if way == "read" else [y]
+        torch_xla.sync()
+    return [z for y in found for z in (y.tolist() if isinstance(y, torch.Tensor) else [y])]
+
+
+def compiles(rank):
+    """Two sums in a function that torch.compile has captured, after one that is pending."""
+
+    @torch.compile(backend="openxla")
+    def function(x):
+        a = ours.all_reduce(ours.REDUCE_SUM, x)
+        b = ours.all_reduce(ours.REDUCE_SUM, x * 10)
+        return a - b if rank else -(b - a)
+
+    x = torch.full((4,), rank + 1.0).to("xla")
+    found = []
+    for _ in range(3):
+        pending = ours.all_reduce(ours.REDUCE_SUM, x * 100)
+        y = function(x)
+        found += [float(y[0]), float(pending[0])]
+    return found
+
+
 def repeats_steps(rank):
     """Programs compiled in steps after the first two, which end in each of two ways."""
 

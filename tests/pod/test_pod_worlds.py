@@ -97,6 +97,28 @@ def test_order_in_programs_that_differ():
         assert found == [y for i in range(4) for y in (4.0 * i, 4.0 * i, 1.0 * i, 1.0 * i)]
 
 
+@pytest.mark.parametrize("way", ["minus", "drop", "read", "local"])
+def test_collectives_run_in_the_order_of_the_calls(way):
+    """And not in that in which a rank uses what they give."""
+    sums = [[sum(i + rank + step for rank in range(3)) for i in range(4)] for step in range(3)]
+    tens = [10 * y for y in sums[0]]
+    if way == "drop":
+        wanted = tens * 3
+    else:
+        wanted = [a - b for step in sums for a, b in zip(step, tens, strict=True)]
+    for found in pods.run(3, several_ranks.uses_results_in_an_order_of_its_own, way):
+        if way == "read":
+            assert found[:2] == [0, 0]
+            found = [y for i in range(3) for y in found[6 * i + 2 : 6 * i + 6]]
+        elif way == "local" and len(found) > 12:
+            found = [y for i in range(3) for y in found[5 * i + 1 : 5 * i + 5]]
+        assert found == wanted
+
+
+def test_calls_in_a_compiled_function():
+    assert pods.run(2, several_ranks.compiles) == [[-27.0, 300.0] * 3] * 2
+
+
 def test_one_rank_reads_alone():
     assert pods.run(2, several_ranks.reads_alone) == [[3.0, 30.0, 300.0]] * 2
 

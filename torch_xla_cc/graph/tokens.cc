@@ -1,5 +1,6 @@
 #include "torch_xla_cc/graph/tokens.h"
 
+#include <atomic>
 #include <map>
 #include <utility>
 
@@ -14,7 +15,11 @@ std::map<int64_t, py::object>& Tokens() {
   return *tokens;
 }
 
+std::atomic<size_t> count = 0;  // of them
+
 }  // namespace
+
+bool AnyToken() { return count > 0; }
 
 py::object Token(int64_t rank) {
   const auto found = Tokens().find(rank);
@@ -27,10 +32,19 @@ py::object TokenOrFirst(int64_t rank) {
 }
 
 // What is let go may run Python code, and so come back here: after the map has changed.
-void SetToken(int64_t rank, py::object token) { std::swap(Tokens()[rank], token); }
+void SetToken(int64_t rank, py::object token) {
+  std::swap(Tokens()[rank], token);
+  count = Tokens().size();
+}
 
-void ResetToken(int64_t rank) { const auto dropped = Tokens().extract(rank); }
+void ResetToken(int64_t rank) {
+  const auto dropped = Tokens().extract(rank);
+  count = Tokens().size();
+}
 
-void ResetTokens() { std::exchange(Tokens(), {}); }
+void ResetTokens() {
+  const auto dropped = std::exchange(Tokens(), {});
+  count = 0;
+}
 
 }  // namespace xla_cc

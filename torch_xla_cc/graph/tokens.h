@@ -5,8 +5,8 @@
 
 namespace xla_cc {
 
-// All of these need the interpreter lock.
-
+// Whether any rank has one. Of all of these this alone does not need the interpreter lock.
+bool AnyToken();
 // The token after the last collective that is pending; none (None) before the first.
 py::object Token(int64_t rank);
 // The same, or the start of a chain, which Python makes.

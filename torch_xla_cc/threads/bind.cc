@@ -206,7 +206,8 @@ void Open(py::function before_read) {
   OpenReadHooks([function](int64_t rank, const at::Tensor& x) {
     const std::shared_ptr<World> world = World::OfThread();
     std::shared_ptr<void> turn = world ? TakeTurn(*world, rank) : nullptr;
-    const bool asks = world && (world->HasPending(rank) || !world->MayIssue(rank));
+    const bool asks =
+        world ? world->HasPending(rank) || !world->MayIssue(rank) : AnyToken();  // of a pod
     if (ThreadTarget() || World::Outlived() || asks) {
       const py::gil_scoped_acquire locked;
       (*function)(rank, x);

@@ -4,6 +4,9 @@ Every way in which torch_xla runs a pending graph goes through here while `launc
 marker and its relatives as wrapped functions of `_XLAC`, reads of single tensors as kernels in C++
 (torch_xla_cc/threads/read_hooks.h). Here a rank with pending collectives waits for its peers,
 mismatches are raised, and ranks that made the same program compile it once.
+
+A rank of a pod comes through here as well, from its first collective on: it meets nobody, but what
+is pending runs as a whole and in the order of the calls.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ from typing import Any
 import torch
 
 from torch_xla_cc import _C
+from torch_xla_cc._runtime import device as runtime_device
 from torch_xla_cc._runtime.patches import Changes, Patches
-from torch_xla_cc._runtime.private import XLAC, convert_frame
+from torch_xla_cc._runtime.private import XLAC, convert_frame, runtime
 from torch_xla_cc._threads import salvage
 
 # Functions of _XLAC that run, or hand out, what pending tensors will be.
@@ -57,6 +61,8 @@ class _Thread(threading.local):
 _thread = _Thread()
 # As they were when the hooks were put in place. Kept when they go: a thread may still be in one.
 _originals: dict[str, Callable[..., Any]] = {}
+_first_tokens: dict[int, torch.Tensor] = {}  # of a pod
+_OURS = "xla_cc::"  # in the names of what our calls make in a graph
 _ranks_meet = False  # a launch runs; else the hooks are there for `running` alone, if at all
 
 
@@ -135,7 +141,10 @@ def lose(rank: int | None) -> None:
 
 def _wait_device_ops(devices: list[str] | None = None) -> None:
     """`_XLAC._xla_wait_device_ops`, of the rank's own device: others may wait for this rank."""
-    _wait(_rank_of(""))
+    if _ranks_meet:
+        _wait(_rank_of(""))
+    else:
+        _originals["_xla_wait_device_ops"](devices or [])
 
 
 @contextlib.contextmanager
@@ -166,10 +175,13 @@ def _step_marker(
 
 
 def _step(device: str, devices: list[str] | None, wait: bool, reset_scope: bool) -> None:
-    if not _ranks_meet:
-        _originals["_xla_step_marker"](device, devices or [], wait, reset_scope)
-        return
     rank = _rank_of(device)
+    if not _ranks_meet:
+        try:
+            _originals["_xla_step_marker"](device, devices or [], wait, reset_scope)
+        finally:
+            _C.ranks_drop(rank)  # its device runs programs in their order: the chain ends here
+        return
     _C.require_own_thread(rank)
     run = functools.partial(
         _originals["_xla_step_marker"],
@@ -187,8 +199,8 @@ def _step(device: str, devices: list[str] | None, wait: bool, reset_scope: bool)
             raise
 
 
-def run_pending(rank: int) -> None:
-    """Run all that is pending on a rank if there are collectives in it.
+def run_pending(rank: int, *read: torch.Tensor) -> None:
+    """Run all that is pending on a rank if there are collectives in it, and these tensors need any.
 
     Before it waits for others, and before one tensor of it is read. Reading runs the part of the
     graph that the tensor needs, and the rest of it again later: the collectives in both would
@@ -198,12 +210,45 @@ def run_pending(rank: int) -> None:
     with _around(rank, False):
         if _C.ranks_pending(rank):
             _step(f"xla:{rank}", None, wait=False, reset_scope=False)
+        elif not _ranks_meet and _is_chained(rank, read):
+            try:
+                _originals["_xla_sync_live_tensors"](f"xla:{rank}", [], wait=False)
+            finally:
+                _C.ranks_drop(rank)
+
+
+def _is_chained(rank: int, tensors: tuple[torch.Tensor, ...]) -> bool:
+    """Of a pod: whether collectives are pending, and the tensors, if there are any, need one.
+
+    Else a rank may read alone, as on TPU. The text of a graph takes less time than to compile it.
+    """
+    token = _C.token(rank)
+    if token is None:
+        return False
+    *pending, chained = XLAC._check_tensor_need_materialization([*tensors, token])
+    needed = [x for x, needs in zip(tensors, pending, strict=True) if needs]
+    if not chained or (tensors and not needed):
+        return False
+    return not tensors or _OURS in XLAC._get_xla_tensors_text(needed)
+
+
+def first_token(rank: int) -> torch.Tensor:
+    """The start of a rank's chain of collectives (see docs/spec.md, Ordering).
+
+    On a pod it is one for all: a chain ends with the program that it is in.
+    """
+    if runtime.device_type() != "POD":
+        return runtime_device.first_token(rank)
+    _hooks.install()
+    if rank not in _first_tokens:
+        _first_tokens[rank] = runtime_device.first_token(rank)
+    return _first_tokens[rank]
 
 
 def _before_read(rank: int, *tensors: torch.Tensor) -> None:
     """Run what is pending, on the rank's own thread; others may not if it is in what they read."""
     if _C.ranks_may_issue(rank):
-        run_pending(rank)
+        run_pending(rank, *tensors)
         return
     _C.require_not_outlived()
     if _C.ranks_pending(rank) and any(XLAC._check_tensor_need_materialization(list(tensors))):

@@ -38,6 +38,7 @@ assert set(TYPES) == set(_NUMBERS)
 _PLACE = re.compile(r'UNKNOWN: <unknown>:0: error: (loc\(".*?"\): )?')  # of StableHLO's verifier
 
 Arguments = list[tuple[int, tuple[int, ...], bytes]]
+TOKEN = (_NUMBERS["s32"], (1,), bytes(4))  # which calls take as their last argument
 
 
 class _Answer(NamedTuple):
@@ -85,7 +86,8 @@ def _once(ranks: Ranks, cell: Cell, device: Device) -> Outcome:
     for rank, answer in enumerate(answers):
         assert answer.made is not None
         wanted = expected(cell, rank, device.world)
-        got = answer.made[2][-len(wanted) :]  # of a recv: after what the send keeps
+        last = len(answer.made[2]) - (cell.op != "parameter")  # then a token
+        got = answer.made[2][last - len(wanted) : last]  # of a recv: after what the send keeps
         if not all(_same(cell, x, y) for x, y in zip(got, wanted, strict=True)):
             alike = all(_alike(cell, x, y) for x, y in zip(got, wanted, strict=True))
             return Outcome(WRONG, says="bits of NaNs change" if alike else "")
@@ -95,10 +97,11 @@ def _once(ranks: Ranks, cell: Cell, device: Device) -> Outcome:
 
 def _arguments(cell: Cell, rank: int, world: int) -> Arguments:
     ends = 2 if cell.op in ("send", "recv") else 1  # each has parameters of its own
-    return [
+    own = [
         (_NUMBERS[cell.type], tuple(x.shape), x.contiguous().view(torch.uint8).numpy().tobytes())
-        for x in operands(cell, rank, world) * ends
+        for x in operands(cell, rank, world)
     ]
+    return (own if cell.op == "parameter" else [*own, TOKEN]) * ends
 
 
 def _same(cell: Cell, got: bytes, wanted: torch.Tensor) -> bool:
