@@ -2,8 +2,8 @@
 
     PYTHONPATH=python python benchmarks/pod_steps.py [example ...]
 
-Steps of examples/clients, by torchrun on four ranks: on the pod, and on CPU devices between which
-the host carries each call (docs/distributed.md). A step is from one loss that rank 0 prints to the
+Steps of examples/clients, by torchrun on four ranks: on the pod, a program for each call and one for
+all, and on CPU devices between which the host carries each call (docs/distributed.md). A step is from one loss that rank 0 prints to the
 next; medians after the first ten. Then 64 MiB to the device and back beside memcpy, and the time
 from torchrun's start to the first sum, beside gloo's. Machines differ, and are busy: what is to be
 compared is of one run.
@@ -51,12 +51,17 @@ assert x.cpu()[0] == 4
 """
 # A source tree has no entry point by which torch_xla would find the pod.
 WITH_THE_POD = """
-import runpy, sys
-import torch_xla, txcc_pod
+import contextlib, runpy, sys
+import torch, torch_xla, txcc_pod
+import torch_xla_cc.distributed
 txcc_pod.register()
-sys.argv = sys.argv[1:]
+_, how, *sys.argv = sys.argv
 sys.path.insert(0, sys.argv[0].rpartition("/")[0])
-runpy.run_path(sys.argv[0], run_name="__main__")
+with contextlib.ExitStack() as stack:
+    if how == "in_graph":  # of this thread, so the backward pass has to be on it too
+        stack.enter_context(torch_xla_cc.distributed.in_graph())
+        stack.enter_context(torch.autograd.set_multithreading_enabled(False))
+    runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
@@ -79,11 +84,11 @@ def _torchrun(device: str, code: str, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def step_ms(device: str, example: list[str]) -> float:
-    """Of a step of rank 0."""
+def step_ms(device: str, how: str, example: list[str]) -> float:
+    """Of a step of rank 0; its calls are run `at_once`, or as one program, `in_graph`."""
     path = str(ROOT / "examples/clients" / example[0])
     said = []
-    with _torchrun(device, WITH_THE_POD, path, *example[1:], f"--steps={STEPS}") as running:
+    with _torchrun(device, WITH_THE_POD, how, path, *example[1:], f"--steps={STEPS}") as running:
         assert running.stdout is not None
         for line in running.stdout:
             if line.startswith("step "):
@@ -126,10 +131,12 @@ def main() -> None:
     import torch_xla_cc
 
     print(f"{RANKS} ranks, load {os.getloadavg()[0]:.0f}; ms of a step")
-    print(f"{'':20}{'pod':>10}{'host':>10}{'ratio':>8}", flush=True)
+    print(f"{'':20}{'pod':>10}{'in_graph':>10}{'host':>10}{'ratio':>8}{'ratio':>8}", flush=True)
     for name in sys.argv[1:] or EXAMPLES:
-        host, pod = step_ms("CPU", EXAMPLES[name]), step_ms("POD", EXAMPLES[name])
-        print(f"{name:20}{pod:10.1f}{host:10.1f}{pod / host:8.2f}", flush=True)
+        host = step_ms("CPU", "at_once", EXAMPLES[name])
+        pods = [step_ms("POD", how, EXAMPLES[name]) for how in ("at_once", "in_graph")]
+        ratios = "".join(f"{pod / host:8.2f}" for pod in pods)
+        print(f"{name:20}{pods[0]:10.1f}{pods[1]:10.1f}{host:10.1f}{ratios}", flush=True)
     memcpy, to, back = torch_xla_cc.launch(transfers, nprocs=1, pod=True)[0]
     print(f"64 MiB, GB/s: memcpy {memcpy:.1f}, to the device {to:.1f}, back {back:.1f}")
     pod, gloo = start_s("xla_cc"), start_s("gloo")

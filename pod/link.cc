@@ -15,6 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr size_t kKeptBytes = size_t{256} << 20;  // of segments that nobody uses
+constexpr auto kLook = 1000ms;
 constexpr int kSocketBuffer = 1 << 20;
 
 Failure OfFork() {
@@ -132,8 +133,23 @@ void Link::Read(int theirs, const std::vector<std::string>& command, Occurrence&
   close(theirs);
   started.Happen(failure);  // who waits for it goes on, and these two arguments end
   if (failure) return;
-  while (const auto received = channel_->Receive()) Hear(*received);
-  Lose(*process);
+  auto stopped = 0ms;
+  while (stopped < limit_.load()) {
+    if (!channel_->Await(kLook)) {
+      stopped = IsKeptWaiting() && process->IsStopped() ? stopped + kLook : 0ms;
+    } else if (const auto received = channel_->Receive()) {
+      Hear(*received);
+    } else {
+      Lose(*process, "");
+      return;
+    }
+  }
+  Lose(*process, "was stopped (SIGSTOP) for " + std::to_string(stopped / 1s) + " s, and ");
+}
+
+bool Link::IsKeptWaiting() const {
+  const std::lock_guard lock(mutex_);
+  return stops_ || !asked_.empty();
 }
 
 void Link::Hear(const Channel::Received& received) {
@@ -166,9 +182,9 @@ void Link::Hear(const Channel::Received& received) {
   }
 }
 
-void Link::Lose(Process& process) {
+void Link::Lose(Process& process, const std::string& why) {
   channel_->Shut();
-  const std::string how = process.End(stops_ ? 2000ms : 1000ms);
+  const std::string how = why + process.End(stops_ ? 2000ms : 1000ms);
   std::map<uint64_t, Handler> asked;
   std::string message = name_ + ", process " + std::to_string(process.pid()) + ", " + how;
   {

@@ -47,6 +47,9 @@ class Link {
   // Waits. Throws what went wrong.
   std::string Call(Kind kind, const Writer& body);
 
+  // For how long it may be stopped while something is asked. Then it is ended.
+  void SetLimit(std::chrono::milliseconds limit) { limit_ = limit; }
+
   // A segment that the device process knows.
   Segment TakeSegment(size_t bytes);
   void ReturnSegment(int64_t id) { segments_.Return(id); }
@@ -60,7 +63,8 @@ class Link {
  private:
   void Read(int theirs, const std::vector<std::string>& command, Occurrence& started);
   void Hear(const Channel::Received& received);
-  void Lose(Process& process);
+  bool IsKeptWaiting() const;
+  void Lose(Process& process, const std::string& why);
   const Handler* Find(uint64_t request) const;
   std::optional<Handler> Claim(uint64_t request);
 
@@ -76,6 +80,7 @@ class Link {
   std::optional<Failure> lost_;
   std::string before_;  // what it said of other ranks
   std::condition_variable ended_;
+  std::atomic<std::chrono::milliseconds> limit_{std::chrono::minutes(10)};
   std::atomic<bool> stops_ = false;
   std::thread reader_;
 };

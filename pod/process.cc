@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <thread>
 
 #include "pod/failure.h"
@@ -53,6 +54,14 @@ Process Process::Start(const std::vector<std::string>& command, int socket) {
                                                command[0] + ": " + std::strerror(error));
   }
   return Process(pid);
+}
+
+bool Process::IsStopped() const {
+  std::ifstream file("/proc/" + std::to_string(pid_) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const size_t name = line.rfind(')');  // which may have anything in it
+  return name != std::string::npos && line.compare(name, 3, ") T") == 0;
 }
 
 std::string Process::End(std::chrono::milliseconds patience) {

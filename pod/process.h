@@ -16,6 +16,8 @@ class Process {
   static Process Start(const std::vector<std::string>& command, int socket);
 
   pid_t pid() const { return pid_; }
+  // By SIGSTOP or the like; not by a debugger.
+  bool IsStopped() const;
   // Waits for its end, at most so long, then kills it. In words: "was killed by signal 9 (Killed)".
   std::string End(std::chrono::milliseconds patience);
 

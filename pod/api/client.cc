@@ -1,7 +1,10 @@
 // PJRT_Client_*, but for what makes buffers and programs.
 #include "pod/abi/client.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <optional>
 #include <set>
 
 #include "pod/entry.h"
@@ -47,12 +50,14 @@ std::set<abi::Client*>& living = *new std::set<abi::Client*>;
 
 constexpr std::string_view kPlatformName = "pod";
 constexpr std::string_view kKind = "pod";
+constexpr double kLongestSeconds = 86400;
 
 // What the plugin class in Python says: texts, of which `command.*` are the words of the command.
 struct Options {
   std::vector<std::string> command;
   std::vector<std::pair<std::string, std::string>> others;
   std::string rank = "0";
+  std::optional<double> timeout_s;
 };
 
 Options ReadOptions(const abi::NamedValue* values, size_t count) {
@@ -69,6 +74,7 @@ Options ReadOptions(const abi::NamedValue* values, size_t count) {
       }
     } else {
       if (name == "rank") options.rank = text;
+      if (name == "timeout_s") options.timeout_s = std::strtod(text.c_str(), nullptr);
       options.others.emplace_back(name, std::move(text));
     }
   }
@@ -101,6 +107,10 @@ void Create(abi::ClientCreateArgs& args) {
   auto client = std::make_unique<abi::Client>();
   client->link =
       std::make_unique<Link>(options.command, "the pod's device process of rank " + options.rank);
+  if (options.timeout_s) {
+    const double seconds = std::clamp(*options.timeout_s, 1.0, kLongestSeconds);
+    client->link->SetLimit(std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3)));
+  }
   Writer start;
   start.Int(static_cast<int64_t>(options.others.size()));
   for (const auto& [name, text] : options.others) start.Text(name).Text(text);

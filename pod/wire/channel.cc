@@ -1,5 +1,6 @@
 #include "pod/wire/channel.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -52,6 +53,11 @@ bool Channel::Send(MessageHead head, std::string_view body, int descriptor) {
   iovec parts[] = {{&head, sizeof(head)}, {const_cast<char*>(body.data()), body.size()}};
   const std::lock_guard lock(sending_);
   return SendAll(socket_, parts, 2, descriptor);
+}
+
+bool Channel::Await(std::chrono::milliseconds patience) {
+  pollfd wanted{socket_, POLLIN, 0};
+  return poll(&wanted, 1, static_cast<int>(patience.count())) != 0;
 }
 
 std::optional<Channel::Received> Channel::Receive() {

@@ -2,6 +2,7 @@
 // descriptors.
 #pragma once
 
+#include <chrono>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -20,6 +21,9 @@ class Channel {
 
   // From any thread. False if the other end is gone.
   bool Send(MessageHead head, std::string_view body, int descriptor = -1);
+
+  // Whether there is something to receive, or an end, within that time.
+  bool Await(std::chrono::milliseconds patience);
 
   struct Received {
     MessageHead head;

@@ -4,12 +4,18 @@ import collections
 
 import as_tpu
 import buffers
+import pods
 import processes
 import pytest
 import torch
 import worlds
 
-RUN = {"threads": worlds.run, "processes": processes.run, "as tpu": as_tpu.run}
+RUN = {
+    "threads": worlds.run,
+    "processes": processes.run,
+    "as tpu": as_tpu.run,
+    "pod": pods.run,
+}
 
 
 @pytest.mark.parametrize("world", [1, 3])

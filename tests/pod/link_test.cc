@@ -52,6 +52,12 @@ TEST(Link, DoesNotWaitLongForOneThatStays) {
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
 }
 
+TEST(Link, DoesNotWaitForOneThatIsStopped) {
+  Link link(Shell("kill -STOP $$; sleep 60"), "the device");
+  link.SetLimit(std::chrono::seconds(2));
+  EXPECT_NE(MessageOf(link).find("was stopped (SIGSTOP) for 2 s"), std::string::npos);
+}
+
 TEST(Link, LeavesWhenItHasEnded) {
   Link link(Shell("head -c 24 <&3 >/dev/null"), "the device");  // ends when the message has come
   EXPECT_TRUE(link.Leave(std::chrono::seconds(10)));

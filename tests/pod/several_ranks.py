@@ -1,6 +1,8 @@
 """What tests do on several ranks of the pod."""
 
 import os
+import resource
+import signal
 import time
 
 import torch
@@ -335,7 +337,8 @@ def dies(rank, who, when, what):
         if when == "during":  # the others are in the collective
             time.sleep(1.0)
         (device,) = pods.device_processes([os.getpid()]).values()
-        os.kill({"rank": os.getpid(), "device": device}[what], 9)
+        number = signal.SIGSTOP if what == "stopped" else signal.SIGKILL
+        os.kill(os.getpid() if what == "rank" else device, number)
     try:
         for _ in range(3):
             if when == "before":  # its end has been seen when the others call
@@ -350,6 +353,30 @@ def dies(rank, who, when, what):
         except (RuntimeError, ValueError):
             still = None
         return str(error), took, still
+
+
+def has_no_shared_memory(rank):
+    """One rank's is full when it makes a tensor, and when it reads one: what it is told, and all."""
+    big = torch.full((1 << 20,), rank + 1.0)
+    free = resource.getrlimit(resource.RLIMIT_FSIZE)
+    said = []
+
+    def tries(call):
+        if rank != 1:
+            return call()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, free[1]))
+        try:
+            call()
+        except (RuntimeError, ValueError) as error:
+            said.append(str(error))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, free)
+        return call()
+
+    x = tries(lambda: big.to("xla"))
+    y = ours.all_reduce(ours.REDUCE_SUM, x)
+    torch_xla.sync(wait=True)
+    return float(tries(y.cpu).sum()) / big.numel(), said
 
 
 def fails_alone(rank):

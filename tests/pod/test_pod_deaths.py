@@ -10,9 +10,9 @@ import worlds
 SLACK_S = 5.0
 
 
-def outcomes(size, who, when, what):
+def outcomes(size, who, when, what, **env):
     """By rank: the outcome, or how it died; and the device processes that are left after a time."""
-    with pods.ranks(size) as ranks:
+    with pods.ranks(size, **env) as ranks:
         assert ranks.run(pods.joined, several_ranks.ids)
         devices = pods.device_processes(ranks.pids)
         assert sorted(devices) == sorted(ranks.pids)
@@ -66,6 +66,21 @@ def test_rank_0_dies(what):
     assert ended(devices)
 
 
+@pytest.mark.parametrize("who", [0, 2])
+def test_a_device_process_is_stopped(who):
+    limit_s = 4.0
+    env = {"TORCH_XLA_CC_TIMEOUT_S": f"{limit_s:g}"}
+    results, devices = outcomes(3, who, "during", "stopped", **env)
+    for rank, (message, took, still) in enumerate(results):
+        assert took < limit_s + SLACK_S + 2.0  # of which the kernel's signal takes 1 s
+        if rank == who:
+            assert "was stopped (SIGSTOP) for 4 s, and did not end, and was killed" in message
+            assert still is None
+        else:
+            assert f"rank {who}" in message
+    assert ended(devices)
+
+
 def test_a_rank_is_too_late():
     limit_s = 3.0
     with pods.ranks(3, TORCH_XLA_CC_TIMEOUT_S=f"{limit_s:g}") as ranks:
@@ -77,6 +92,16 @@ def test_a_rank_is_too_late():
         assert f"rank 0 {waits}" in message
         assert f"rank 1 {waits}" in message
         assert f"rank 2 {late}" in message
+
+
+def test_shared_memory_is_full():
+    with pods.ranks(2) as ranks:
+        first, second = ranks.run(pods.joined, several_ranks.has_no_shared_memory)
+    assert first == (3.0, [])
+    assert second[0] == 3.0
+    assert len(second[1]) == 2
+    for said in second[1]:
+        assert "bytes of shared memory for a tensor, and fallocate failed" in said
 
 
 def test_a_rank_cannot_run_what_the_others_run():

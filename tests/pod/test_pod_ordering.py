@@ -93,7 +93,20 @@ def test_without_it_xla_folds_a_gather_of_a_constant():
     assert "all-gather" not in in_order(compiled(proto(header + _SUM + _CALLED + _ENTRY)))[:5]
 
 
-def test_loops_are_left_alone():
+def test_constants_are_gathered():
+    """Which XLA would move into the computation of the all_gather, and fold it there."""
+    text = f"""HloModule m, replica_count={_RANKS}
+ENTRY e {{
+  c = f32[2]{{0}} constant({{1, 1}})
+  ROOT g = f32[8]{{0}} all-gather(c), dimensions={{0}}, replica_groups={{{{0,1,2,3}}}}
+}}
+"""
+    assert in_order(compiled(ordering.ordered(proto(text)))) == ["all-gather"]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_loops_and_branches(turned):
+    """And what is beside them, in the order in which it is written."""
     text = f"""HloModule m, replica_count={_RANKS}
 {_SUM}
 step {{
@@ -118,16 +131,39 @@ until {{
   ROOT c = pred[] compare(i, n), direction=LT
 }}
 
+yes {{
+  s = f32[8]{{0}} parameter(0)
+  ROOT p = f32[8]{{0}} collective-permute(s), source_target_pairs={{{{0,1}}}}
+}}
+
+no {{
+  s = (f32[8]{{0}}, f32[8]{{0}}) parameter(0)
+  ROOT x = f32[8]{{0}} get-tuple-element(s), index=1
+}}
+
 ENTRY e {{
   x = f32[8]{{0}} parameter(0)
   zero = s32[] constant(0)
-  first = f32[8]{{0}} call(x), to_apply=step
-  s = (s32[], f32[8]{{0}}) tuple(zero, first)
+  s = (s32[], f32[8]{{0}}) tuple(zero, x)
+  FIRST
   w = (s32[], f32[8]{{0}}) while(s), condition=until, body=body
-  ROOT r = f32[8]{{0}} get-tuple-element(w), index=1
+  y = f32[8]{{0}} get-tuple-element(w), index=1
+  p = pred[] parameter(1)
+  xx = (f32[8]{{0}}, f32[8]{{0}}) tuple(x, x)
+  c = f32[8]{{0}} conditional(p, x, xx), true_computation=yes, false_computation=no
+  LAST
+  ROOT RESULT
 }}
 """
-    assert in_order(compiled(ordering.ordered(proto(text)))) == ["all-reduce", "all-reduce"]
+    beside = "beside = f32[32]{0} all-gather(x), dimensions={0}, replica_groups={{0,1,2,3}}"
+    text = text.replace("LAST" if turned else "FIRST", beside)
+    text = text.replace("FIRST" if turned else "LAST", "")
+    a, b = ("y, c", "beside") if turned else ("beside", "y, c")  # XLA writes from results backwards
+    shapes = {"y, c": "f32[8]{0}, f32[8]{0}", "beside": "f32[32]{0}"}
+    text = text.replace("RESULT", f"r = ({shapes[a]}, {shapes[b]}) tuple({a}, {b})")
+    found = in_order(compiled(ordering.ordered(proto(text))))
+    wanted = ["all-reduce", "collective-permute"]
+    assert found == ([*wanted, "all-gather"] if turned else ["all-gather", *wanted])
 
 
 def test_without_collectives_nothing_changes():

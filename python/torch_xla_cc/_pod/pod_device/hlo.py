@@ -62,6 +62,15 @@ class Ids:
         """An instruction; `more` are further fields."""
         return made(self.next(), opcode, shape, operands, called, more)
 
+    def again(
+        self, old: Instruction, shape: bytes, operands: Sequence[int], called: Sequence[int]
+    ) -> Instruction:
+        """An instruction with another shape, operands and callees; all else is as it was."""
+        raw = protos.without(
+            old.raw, NAME, _ID, _OPERANDS, _PREDECESSORS, _OPCODE, _SHAPE, _CALLED
+        )
+        return self.new(old.opcode, shape, operands, called, raw)
+
     def parameter(self, number: int, shape: bytes) -> Instruction:
         """A parameter."""
         return self.new("parameter", shape, (), (), protos.number_field(_PARAMETER, number))

@@ -5,16 +5,17 @@ of 0 or 1, which torch_xla makes a constant. Of different programs XLA:CPU sched
 collectives in different orders, and the all_gather of a constant it folds away. Then ranks wait for
 each other, or get wrong numbers. So each collective stands in a computation that is not inlined,
 and a tiny token goes from one to the next, as it does on threads (docs/spec.md, Ordering). It goes
-into what is called, but not into loops and branches.
+into what is called, and into loops and branches, of which it is one more value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from . import hlo, protos
 from .meetings import COLLECTIVES
 
+_ENTERED = ("call", "while", "conditional")
 _NOT_INLINED = protos.bytes_field(
     hlo.FRONTEND_ATTRIBUTES,
     protos.bytes_field(1, protos.bytes_field(1, b"inlineable") + protos.bytes_field(2, b"false")),
@@ -39,12 +40,13 @@ class _Order:
         self._ids = hlo.Ids(self._found)
         self._meets: dict[int, bool] = {}
         self._led: dict[int, int] = {}  # by what was called: what is called now
+        self._within_led: dict[tuple[int, bool], int] = {}  # of loops and branches
 
     def meets(self, computation: int) -> bool:
         """Whether there is a collective in it, or in one that it calls."""
         if computation not in self._meets:
             self._meets[computation] = any(
-                i.opcode in COLLECTIVES or (i.opcode == "call" and self.meets(i.called[0]))
+                i.opcode in COLLECTIVES or (i.opcode in _ENTERED and any(map(self.meets, i.called)))
                 for i in self._found[computation].instructions
             )
         return self._meets[computation]
@@ -65,7 +67,7 @@ class _Order:
         token = self._ids.new("replica-id", hlo.TOKEN)
         old = self._found[self.entry]
         instructions, _ = self._lead(old.instructions, token)
-        self._found[self.entry] = old._replace(instructions=instructions)
+        self._found[self.entry] = old._replace(instructions=[token, *instructions])
 
     def _through(self, computation: int) -> int:
         """One like it, which takes a token more, and returns it."""
@@ -74,30 +76,108 @@ class _Order:
             numbers = {i.id: self._ids.next() for i in before}
             before = [hlo.renumbered(i, numbers) for i in before]
             count = sum(i.opcode == "parameter" for i in before)
-            instructions, token = self._lead(before, self._ids.parameter(count, hlo.TOKEN))
+            given = self._ids.parameter(count, hlo.TOKEN)
+            instructions, token = self._lead(before, given)
             result = next(i for i in instructions if i.id == numbers[root])
-            self._led[computation] = self._finished(instructions, result, token)
+            self._led[computation] = self._finished([given, *instructions], result, token)
         return self._led[computation]
+
+    def _within(self, computation: int, *, leads: bool) -> int:
+        """One like it, whose only parameter has a token as its last element, and its result too.
+
+        The result of one that does not lead it is what it was: of a loop's condition.
+        """
+        if (computation, leads) not in self._within_led:
+            head, root, before = self._found[computation]
+            numbers = {i.id: self._ids.next() for i in before}
+            old, *rest = sorted(
+                (hlo.renumbered(i, numbers) for i in before), key=lambda i: i.opcode != "parameter"
+            )
+            given = self._ids.parameter(0, hlo.tuple_of([*hlo.elements(old.shape), hlo.TOKEN]))
+            start, token = self._untied(given, old)
+            if leads:
+                instructions, token = self._lead([*start, *rest], token)
+                result = next(i for i in instructions if i.id == numbers[root])
+                made = self._finished([given, *instructions], result, token)
+            else:
+                result = next(i for i in rest if i.id == numbers[root])
+                rest.remove(result)
+                made = self._named([given, *start, *rest, result])
+            self._within_led[computation, leads] = made
+        return self._within_led[computation, leads]
+
+    def _untied(
+        self, tied: hlo.Instruction, old: hlo.Instruction
+    ) -> tuple[list[hlo.Instruction], hlo.Instruction]:
+        """What makes `old`, by its id, and the token, of a tuple of both; the token is the last."""
+        *parts, token = self._ids.taken_apart(tied)
+        if hlo.is_tuple(old.shape):
+            whole = hlo.made(old.id, "tuple", old.shape, [i.id for i in parts])
+            return [*parts, whole, token], token
+        return [hlo.renumbered(parts[0], {parts[0].id: old.id, tied.id: tied.id}), token], token
+
+    def _tied(
+        self, value: int, shape: bytes, token: hlo.Instruction
+    ) -> tuple[list[hlo.Instruction], int]:
+        """What makes a tuple of a value, or its elements, and the token; and that tuple's id."""
+        parts = []
+        ids = [value]
+        if hlo.is_tuple(shape):
+            parts = self._ids.taken_apart(hlo.Instruction(b"", value, "", shape))
+            ids = [i.id for i in parts]
+        shapes = [*hlo.elements(shape), hlo.TOKEN]
+        tied = self._ids.new("tuple", hlo.tuple_of(shapes), [*ids, token.id])
+        return [*parts, tied], tied.id
+
+    def _enter(
+        self, old: hlo.Instruction, shapes: Mapping[int, bytes], token: hlo.Instruction
+    ) -> list[hlo.Instruction]:
+        """A loop or branches, with the token as one more value; it is the last of these."""
+        first = old.opcode == "conditional"  # what decides comes before what the branches take
+        made: list[hlo.Instruction] = []
+        operands = list(old.operands[:first])
+        for value in old.operands[first:]:
+            more, tied = self._tied(value, shapes[value], token)
+            made += more
+            operands.append(tied)
+        if old.opcode == "while":
+            body, condition = old.called
+            called = [self._within(body, leads=True), self._within(condition, leads=False)]
+        else:
+            called = [self._within(branch, leads=True) for branch in old.called]
+        shape = hlo.tuple_of([*hlo.elements(old.shape), hlo.TOKEN])
+        again = self._ids.again(old, shape, operands, called)
+        after, _ = self._untied(again, old)
+        return [*made, again, *after]
 
     def _lead(
         self, before: list[hlo.Instruction], start: hlo.Instruction
     ) -> tuple[list[hlo.Instruction], hlo.Instruction]:
         """The instructions with the token through all that meet others, and the last token."""
         token = start
-        after = [start]
+        after = []
         shapes = {i.id: i.shape for i in before}
         for instruction in before:
             more = b""
+            operands = instruction.operands
             if instruction.opcode in COLLECTIVES:
+                # XLA would move constants into the computation, and fold it there.
+                barriers = [self._ids.new("opt-barrier", shapes[i], [i]) for i in operands]
+                after += barriers
+                operands = tuple(i.id for i in barriers)
                 callee = self._alone(instruction, [shapes[i] for i in instruction.operands])
                 more = _NOT_INLINED
             elif instruction.opcode == "call" and self.meets(instruction.called[0]):
                 callee = self._through(instruction.called[0])
+            elif instruction.opcode in _ENTERED and any(map(self.meets, instruction.called)):
+                after += self._enter(instruction, shapes, token)
+                token = after[-1]
+                continue
             else:
                 after.append(instruction)
                 continue
             shape = hlo.tuple_of([*hlo.elements(instruction.shape), hlo.TOKEN])
-            operands = (*instruction.operands, token.id)
+            operands = (*operands, token.id)
             more += protos.only(instruction.raw, hlo.METADATA)
             call = self._ids.new("call", shape, operands, (callee,), more)
             *results, token = self._ids.taken_apart(call)
@@ -127,7 +207,10 @@ class _Order:
         results = self._ids.taken_apart(result) if hlo.is_tuple(result.shape) else []
         every = [*(results or [result]), token]
         root = self._ids.new("tuple", hlo.tuple_of([i.shape for i in every]), [i.id for i in every])
+        return self._named([*instructions, *results, root])
+
+    def _named(self, instructions: list[hlo.Instruction]) -> int:
+        """A new computation that returns the last of them."""
         number = self._ids.next()
-        name = f"ordered.{number}"
-        self._found[number] = hlo.made_computation(name, number, [*instructions, *results, root])
+        self._found[number] = hlo.made_computation(f"ordered.{number}", number, instructions)
         return number
