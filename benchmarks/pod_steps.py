@@ -2,11 +2,11 @@
 
     PYTHONPATH=python python benchmarks/pod_steps.py [example ...]
 
-Steps of examples/clients, by torchrun on four ranks: on the pod, a program for each call and one for
-all, and on CPU devices between which the host carries each call (docs/distributed.md). A step is from one loss that rank 0 prints to the
-next; medians after the first ten. Then 64 MiB to the device and back beside memcpy, and the time
-from torchrun's start to the first sum, beside gloo's. Machines differ, and are busy: what is to be
-compared is of one run.
+Steps of examples/clients, by torchrun on four ranks: on the pod, a program for each call and one
+for all, and on CPU devices between which the host carries each call (docs/distributed.md). A step
+is from one loss that rank 0 prints to the next; medians after the first ten. Then 64 MiB to the
+device and back beside memcpy, and the time from torchrun's start to the first sum, beside gloo's.
+Machines differ, and are busy: what is to be compared is of one run.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ struct Target {
   bool RanksAreThreads() const {
     return kind == DeviceKind::kCpu && world_size > 1 && !partitioned;
   }
-  // Ranks that each trace a program of their own, and so must say in which order they call: threads,
-  // and the processes of a pod, whose device process makes the order (docs/pod.md).
+  // Ranks that each trace a program of their own, and so must say in which order they call:
+  // threads, and the processes of a pod, whose device process makes the order (docs/pod.md).
   bool CallsTakeTokens() const {
     return RanksAreThreads() || (kind == DeviceKind::kPod && world_size > 1 && !partitioned);
   }

@@ -130,7 +130,9 @@ class PodPlugin(plugins.DevicePlugin):
         if rank == 0:
             alone = os.environ.get("LOCAL_WORLD_SIZE") == str(world)
             self._port = held_port()
-            address = f"{_LOCALHOST if alone else master}:{self._port.getsockname()[1]}"
+            host = _LOCALHOST if alone else master
+            host = f"[{host}]" if ":" in host else host
+            address = f"{host}:{self._port.getsockname()[1]}"
             store.set(key, f"{address} {secrets.token_hex(_TOKEN_BYTES)}")
         address, _, token = store.get(key).decode().partition(" ")
         return address, token

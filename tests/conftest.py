@@ -48,6 +48,32 @@ _CONCURRENT = {
     *("test_random_worlds", "test_soak", "test_worlds"),
 }
 
+# Not of `--on-pod`, by file, or the test's name without its parameters.
+_OF_THREADS = "of ranks that are threads: what they are told when they meet, or what they count"
+_OF_CPU = "of processes on CPU devices, between which the host carries calls"
+_NOT_ON_POD = {
+    "test_pending": _OF_THREADS,
+    "test_after_a_send_that_nobody_received": _OF_THREADS,
+    "test_as_gloo": _OF_THREADS,
+    "test_beside_a_rank_that_does_not_compile": _OF_THREADS,
+    "test_groups_along_the_axes_of_a_mesh_are_the_same_on_all_ranks": _OF_THREADS,
+    "test_programs_that_differ": _OF_THREADS,
+    "test_two_groups_of_the_same_ranks": _OF_THREADS,
+    "test_waiting_for_a_rank_that_has_ended": _OF_THREADS,
+    "test_what_a_tpu_runs": _OF_THREADS,
+    "test_what_stays_in_the_graph": _OF_THREADS,
+    "test_without_a_limit": _OF_THREADS,
+    "test_without_tensor_arguments": _OF_THREADS,
+    "test_wrong_tag": _OF_THREADS,
+    "test_support": _OF_CPU,
+    "test_a_process_is_killed": _OF_CPU,
+    "test_a_wait_of_its_own_limit": _OF_CPU,
+    "test_free_sizes_of_what_goes_through_the_host_are_refused": _OF_CPU,
+    "test_sums_of_narrow_floats": _OF_CPU,
+    "test_tcp": "it gives no address to the device processes, which only torchrun's variables do",
+    "test_the_host_can_be_forbidden": _OF_CPU,
+}
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--on-pod", action="store_true", help="run ranks as processes of a pod")
@@ -76,6 +102,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(0), append=False)
         if name in _CONCURRENT:
             item.add_marker("concurrent")
+        why = _NOT_ON_POD.get(name) or _NOT_ON_POD.get(item.name.partition("[")[0])
+        if why and os.environ.get(torchrun.ON_POD):
+            item.add_marker(pytest.mark.skip(reason=why))
 
 
 @pytest.fixture(scope="module")

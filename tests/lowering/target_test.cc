@@ -28,9 +28,9 @@ TEST_P(Names, AreRead) {
             std::string(named.name) + "/" + std::to_string(named.world_size));
   EXPECT_EQ(target.value().RanksAreThreads(),
             named.kind == DeviceKind::kCpu && named.world_size > 1);
-  EXPECT_EQ(target.value().CallsTakeTokens(),
-            (named.kind == DeviceKind::kCpu || named.kind == DeviceKind::kPod) &&
-                named.world_size > 1);
+  EXPECT_EQ(
+      target.value().CallsTakeTokens(),
+      (named.kind == DeviceKind::kCpu || named.kind == DeviceKind::kPod) && named.world_size > 1);
   EXPECT_FALSE(target.value().partitioned);
 
   const Result<Target> partitions = ParseTarget("spmd:" + std::string(named.name), named.given);

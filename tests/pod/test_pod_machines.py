@@ -73,8 +73,11 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture
-def machines():
-    """The names of two, and the address of the first."""
+def machines(request):
+    """The names of two, and the address of the first, by IPv4 or as the test's parameter says."""
+    addresses = ["fd77::1/64", "fd77::2/64"]
+    if getattr(request, "param", "IPv4") == "IPv4":
+        addresses = ["10.77.0.1/24", "10.77.0.2/24"]
     names = [f"pod{os.getpid()}{end}" for end in "ab"]
     with contextlib.ExitStack() as stack:
         for name in names:
@@ -82,11 +85,12 @@ def machines():
             stack.callback(ip, "netns", "delete", name)
         ip("link", "add", "v0", "netns", names[0], "type", "veth",
            "peer", "name", "v0", "netns", names[1])  # fmt: skip
-        for number, name in enumerate(names, 1):
-            ip("-n", name, "address", "add", f"10.77.0.{number}/24", "dev", "v0")
+        for name, address in zip(names, addresses, strict=True):
+            own = ["nodad"] if ":" in address else []  # else it is not there for some seconds
+            ip("-n", name, "address", "add", address, "dev", "v0", *own)
             for link in ("lo", "v0"):
                 ip("-n", name, "link", "set", link, "up")
-        yield names, "10.77.0.1"
+        yield names, addresses[0].partition("/")[0]
 
 
 def start(machine, command, **env):
@@ -119,6 +123,7 @@ def script(tmp_path):
     return path
 
 
+@pytest.mark.parametrize("machines", ["IPv4", "IPv6"], indirect=True)
 def test_torchrun_on_two_machines(machines, script):
     names, address = machines
     launchers = [

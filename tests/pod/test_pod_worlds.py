@@ -1,5 +1,6 @@
 """Several ranks of the pod: one world of XLA devices."""
 
+import ordered
 import pods
 import pytest
 import several_ranks
@@ -93,7 +94,7 @@ def test_gloo_does_not_give_up_on_a_late_rank():
 
 
 def test_order_in_programs_that_differ():
-    for found in pods.run(4, several_ranks.differs_by_a_constant):
+    for found in pods.run(4, ordered.differs_by_a_constant):
         assert found == [y for i in range(4) for y in (4.0 * i, 4.0 * i, 1.0 * i, 1.0 * i)]
 
 
@@ -106,7 +107,7 @@ def test_collectives_run_in_the_order_of_the_calls(way):
         wanted = tens * 3
     else:
         wanted = [a - b for step in sums for a, b in zip(step, tens, strict=True)]
-    for found in pods.run(3, several_ranks.uses_results_in_an_order_of_its_own, way):
+    for found in pods.run(3, ordered.uses_results_in_an_order_of_its_own, way):
         if way == "read":
             assert found[:2] == [0, 0]
             found = [y for i in range(3) for y in found[6 * i + 2 : 6 * i + 6]]
@@ -116,15 +117,15 @@ def test_collectives_run_in_the_order_of_the_calls(way):
 
 
 def test_calls_in_a_compiled_function():
-    assert pods.run(2, several_ranks.compiles) == [[-27.0, 300.0] * 3] * 2
+    assert pods.run(2, ordered.compiles) == [[-27.0, 300.0] * 3] * 2
 
 
 def test_one_rank_reads_alone():
-    assert pods.run(2, several_ranks.reads_alone) == [[3.0, 30.0, 300.0]] * 2
+    assert pods.run(2, ordered.reads_alone) == [[3.0, 30.0, 300.0]] * 2
 
 
 def test_a_step_is_compiled_once():
-    assert pods.run(2, several_ranks.repeats_steps) == [[0, 0]] * 2
+    assert pods.run(2, ordered.repeats_steps) == [[0, 0]] * 2
 
 
 def test_ids():

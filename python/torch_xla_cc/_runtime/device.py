@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch_xla import runtime
 
 from torch_xla_cc._runtime.environment import number
@@ -93,11 +92,3 @@ def tpu(
         return f"tpu:{generation}", []
     shape = "x".join(str(size) for size in dims[: _AXES[generation]])
     return f"tpu:{generation}:{shape}", [] if chips == sorted(chips) else chips
-
-
-def first_token(rank: int) -> torch.Tensor:
-    """The start of a rank's chain of collectives (see docs/spec.md, Ordering).
-
-    Data from the host, so that the first step's program has it as a parameter as all later ones do.
-    """
-    return torch.zeros(1, dtype=torch.int32).to(torch.device("xla", rank))

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from torch_xla_cc import _C
-from torch_xla_cc._runtime import device as runtime_device
+from torch_xla_cc._runtime import chains
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc._runtime.private import XLAC, convert_frame, runtime
 from torch_xla_cc._threads import salvage
@@ -61,8 +61,6 @@ class _Thread(threading.local):
 _thread = _Thread()
 # As they were when the hooks were put in place. Kept when they go: a thread may still be in one.
 _originals: dict[str, Callable[..., Any]] = {}
-_first_tokens: dict[int, torch.Tensor] = {}  # of a pod
-_OURS = "xla_cc::"  # in the names of what our calls make in a graph
 _ranks_meet = False  # a launch runs; else the hooks are there for `running` alone, if at all
 
 
@@ -210,26 +208,11 @@ def run_pending(rank: int, *read: torch.Tensor) -> None:
     with _around(rank, False):
         if _C.ranks_pending(rank):
             _step(f"xla:{rank}", None, wait=False, reset_scope=False)
-        elif not _ranks_meet and _is_chained(rank, read):
+        elif not _ranks_meet and chains.is_pending(rank, read):
             try:
                 _originals["_xla_sync_live_tensors"](f"xla:{rank}", [], wait=False)
             finally:
                 _C.ranks_drop(rank)
-
-
-def _is_chained(rank: int, tensors: tuple[torch.Tensor, ...]) -> bool:
-    """Of a pod: whether collectives are pending, and the tensors, if there are any, need one.
-
-    Else a rank may read alone, as on TPU. The text of a graph takes less time than to compile it.
-    """
-    token = _C.token(rank)
-    if token is None:
-        return False
-    *pending, chained = XLAC._check_tensor_need_materialization([*tensors, token])
-    needed = [x for x, needs in zip(tensors, pending, strict=True) if needs]
-    if not chained or (tensors and not needed):
-        return False
-    return not tensors or _OURS in XLAC._get_xla_tensors_text(needed)
 
 
 def first_token(rank: int) -> torch.Tensor:
@@ -238,11 +221,9 @@ def first_token(rank: int) -> torch.Tensor:
     On a pod it is one for all: a chain ends with the program that it is in.
     """
     if runtime.device_type() != "POD":
-        return runtime_device.first_token(rank)
+        return chains.begun(rank)
     _hooks.install()
-    if rank not in _first_tokens:
-        _first_tokens[rank] = runtime_device.first_token(rank)
-    return _first_tokens[rank]
+    return chains.first(rank)
 
 
 def _before_read(rank: int, *tensors: torch.Tensor) -> None:

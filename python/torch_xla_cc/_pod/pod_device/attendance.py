@@ -63,8 +63,7 @@ class Host:
         self._all_lost = False
         self._answers: dict[int, str] | None = None  # of the ranks that were asked where they are
         self._wrong = ""
-        # Who starts this process holds the port meanwhile.
-        self._listener = socket.create_server(address, backlog=size, reuse_port=True)
+        self._listener = lines.listener(*address, backlog=size)
         threading.Thread(target=self._accept, daemon=True).start()
 
     def meet(self, service: Callable[[str | None], str], timeout_s: float) -> str:
@@ -85,7 +84,7 @@ class Host:
             self._say_all("lost", self._wrong)
             raise Refused(code, self._wrong)
         with self._changed:
-            reached = sorted(a for a in self._reached if not a.startswith(lines.LOOPBACK))
+            reached = sorted(a for a in self._reached if not lines.is_loopback(a))
         found = service(reached[0] if reached else None)
         self._say_all("meet", found)
         return found

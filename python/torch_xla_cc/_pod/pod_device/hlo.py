@@ -66,9 +66,7 @@ class Ids:
         self, old: Instruction, shape: bytes, operands: Sequence[int], called: Sequence[int]
     ) -> Instruction:
         """An instruction with another shape, operands and callees; all else is as it was."""
-        raw = protos.without(
-            old.raw, NAME, _ID, _OPERANDS, _PREDECESSORS, _OPCODE, _SHAPE, _CALLED
-        )
+        raw = protos.without(old.raw, NAME, _ID, _OPERANDS, _PREDECESSORS, _OPCODE, _SHAPE, _CALLED)
         return self.new(old.opcode, shape, operands, called, raw)
 
     def parameter(self, number: int, shape: bytes) -> Instruction:

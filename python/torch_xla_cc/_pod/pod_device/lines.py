@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import ipaddress
 import socket
 import threading
 import time
@@ -13,7 +14,7 @@ from typing import BinaryIO
 from .agreement import Place
 from .errors import DEADLINE_EXCEEDED, Refused
 
-LOCALHOST, LOOPBACK = "127.0.0.1", "127."
+LOCALHOSTS = ("127.0.0.1", "::1")
 LONGEST = 65_536  # bytes of a line
 SILENT_S = 45  # after which a machine that says nothing has gone
 _PROBES = 6
@@ -103,6 +104,28 @@ def hear(said: BinaryIO, each: Callable[[str, str], None]) -> str:
             return f"says {line[:_SHOWN]!r}, which cannot be understood ({error})"
 
 
+def is_loopback(address: str) -> bool:
+    """Whether it is this machine for each machine."""
+    return ipaddress.ip_address(address).is_loopback
+
+
+def joined(host: str, port: int | str) -> str:
+    """Both in one text."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def listener(host: str, port: int, backlog: int) -> socket.socket:
+    """Of rank 0; at all addresses of the machine, if the host is "".
+
+    Who starts this process holds the port meanwhile.
+    """
+    both = not host and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both or ":" in host else socket.AF_INET
+    return socket.create_server(
+        (host, port), family=family, backlog=backlog, reuse_port=True, dualstack_ipv6=both
+    )
+
+
 def connected(address: tuple[str, int], timeout_s: float) -> socket.socket:
     """A connection with rank 0, which may start later."""
     limit = time.monotonic() + timeout_s
@@ -113,7 +136,7 @@ def connected(address: tuple[str, int], timeout_s: float) -> socket.socket:
             if time.monotonic() > limit:
                 raise Refused(
                     DEADLINE_EXCEEDED,
-                    f"rank 0 of the pod could not be reached at {address[0]}:{address[1]} within "
+                    f"rank 0 of the pod could not be reached at {joined(*address)} within "
                     f"{timeout_s:g} s: {error}. Look why it did not start, and whether a firewall "
                     "is between; TORCH_XLA_CC_TIMEOUT_S is how long to wait",
                 ) from error

@@ -88,7 +88,7 @@ class _Order:
         The result of one that does not lead it is what it was: of a loop's condition.
         """
         if (computation, leads) not in self._within_led:
-            head, root, before = self._found[computation]
+            _, root, before = self._found[computation]
             numbers = {i.id: self._ids.next() for i in before}
             old, *rest = sorted(
                 (hlo.renumbered(i, numbers) for i in before), key=lambda i: i.opcode != "parameter"

@@ -133,6 +133,7 @@ class Server:
         offset, size, segment = body.number(), body.number(), body.number()
 
         to = self._segments.bytes(segment, size) if segment else None
+
         def part(so_far: int) -> None:
             self._line.part(request, so_far)
 

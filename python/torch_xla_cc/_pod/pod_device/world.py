@@ -9,10 +9,9 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from . import attendance, first, meetings
+from . import attendance, first, lines, meetings
 from .errors import DEADLINE_EXCEEDED, UNAVAILABLE, Refused
 from .jaxlib_xla import xla
-from .lines import LOCALHOST, LOOPBACK
 from .programs import Program
 
 _TIMEOUT_S = 600.0  # as torch_xla_cc.launch waits, if nothing is said
@@ -122,17 +121,18 @@ class World:
         token, timeout_s = options.get("token", ""), self.timeout_s
         own = _own_address(host, port)
         if self.rank == 0:
-            listens = host if host == LOCALHOST else ""  # on this machine alone, if all ranks are
+            # On this machine alone, if all ranks are.
+            listens = host if host in lines.LOCALHOSTS else ""
             attends = attendance.Host(
                 (listens, port), self.size, token, lost, self._where, self._begun.at
             )
             self._attendance = attends
-            loopback = own.startswith(LOOPBACK)  # as a machine's name stands for in its own files
+            loopback = lines.is_loopback(own)  # as a machine's name stands for in its own files
             service = attends.meet(
-                lambda reached: f"{(loopback and reached) or own}:{_free_port()}", timeout_s
+                lambda reached: lines.joined((loopback and reached) or own, _free_port()), timeout_s
             )
             own, _ = _split(service)
-            listens = service if host == LOCALHOST else f"[::]:{_split(service)[1]}"
+            listens = service if host in lines.LOCALHOSTS else f"[::]:{_split(service)[1]}"
             self._held.append(
                 xla.get_distributed_runtime_service(
                     listens, self.size, heartbeat_timeout=_HEARTBEAT_S
