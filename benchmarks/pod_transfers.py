@@ -97,6 +97,7 @@ def main():
         option.string, option.size = text.encode(), len(text)
     client = plugin("Client_Create", Create, options=options, num_options=len(options)).client
 
+    pattern = bytes(range(256)) * (BYTES // 256)
     source, target = ctypes.create_string_buffer(BYTES), ctypes.create_string_buffer(BYTES)
     dims = (c_int64 * 1)(BYTES // 4)
 
@@ -136,10 +137,11 @@ def main():
 
     memcpy = rate(lambda: ctypes.memmove(target, source, BYTES))
     to = rate(there, lambda buffer: plugin("Buffer_Destroy", Of, thing=buffer))
+    source.raw, target.raw = pattern, bytes(BYTES)
     buffer = there()
-    source.raw = b"\1" * BYTES
+    source.raw = bytes(BYTES)
     fro = rate(lambda: back(buffer))
-    assert target.raw == bytes(BYTES)
+    assert target.raw == pattern
     print(f"64 MiB, GB/s: memcpy {memcpy:.1f}, to the device {to:.1f}, back {fro:.1f};", end=" ")
     print(f"of memcpy's: {to / memcpy:.2f} and {fro / memcpy:.2f}")
 

@@ -65,7 +65,14 @@ bool Link::Leave(std::chrono::milliseconds patience) {
 
 void Link::Say(Kind kind, const Writer& body) {
   if (IsForked()) return;  // the buffers are the rank's
-  channel_->Send({0, kind, 0, 0}, body.bytes());
+  Send({0, kind, 0, 0}, body.bytes());
+}
+
+// Where the socket is full it waits for the device process, as who asks does.
+void Link::Send(MessageHead head, std::string_view body, int descriptor) {
+  ++sending_;
+  channel_->Send(head, body, descriptor);
+  --sending_;
 }
 
 void Link::Ask(Kind kind, const Writer& body, Handler handler) {
@@ -85,7 +92,7 @@ void Link::Ask(Kind kind, const Writer& body, Handler handler) {
     asked_.emplace(request, std::move(handler));
   }
   // If it cannot be sent, the reader notices the same, and answers for the device process.
-  channel_->Send({0, kind, 0, request}, body.bytes());
+  Send({0, kind, 0, request}, body.bytes());
 }
 
 std::string Link::Call(Kind kind, const Writer& body) {
@@ -109,7 +116,7 @@ Segment Link::TakeSegment(size_t bytes) {
   if (segment.is_new) {
     Writer body;
     body.Int(segment.id).Int(static_cast<int64_t>(segment.size));
-    channel_->Send({0, Kind::kSegment, 0, 0}, body.bytes(), segment.descriptor);
+    Send({0, Kind::kSegment, 0, 0}, body.bytes(), segment.descriptor);
     close(segment.descriptor);
     segment.descriptor = -1;
   }
@@ -138,6 +145,7 @@ void Link::Read(int theirs, const std::vector<std::string>& command, Occurrence&
     if (!channel_->Await(kLook)) {
       stopped = IsKeptWaiting() && process->IsStopped() ? stopped + kLook : 0ms;
     } else if (const auto received = channel_->Receive()) {
+      stopped = 0ms;
       Hear(*received);
     } else {
       Lose(*process, "");
@@ -149,7 +157,7 @@ void Link::Read(int theirs, const std::vector<std::string>& command, Occurrence&
 
 bool Link::IsKeptWaiting() const {
   const std::lock_guard lock(mutex_);
-  return stops_ || !asked_.empty();
+  return stops_ || sending_ > 0 || !asked_.empty();
 }
 
 void Link::Hear(const Channel::Received& received) {
@@ -166,6 +174,7 @@ void Link::Hear(const Channel::Received& received) {
     }
     if (received.head.kind == Kind::kPart) {
       const auto so_far = static_cast<size_t>(body.Int());
+      if (so_far == 0) throw Failure(abi::Code::kInternal, "a part of nothing");
       if (const auto handler = Find(received.head.request)) (*handler)({{}, {}, so_far});
       return;
     }

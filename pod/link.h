@@ -63,6 +63,7 @@ class Link {
  private:
   void Read(int theirs, const std::vector<std::string>& command, Occurrence& started);
   void Hear(const Channel::Received& received);
+  void Send(MessageHead head, std::string_view body, int descriptor = -1);
   bool IsKeptWaiting() const;
   void Lose(Process& process, const std::string& why);
   const Handler* Find(uint64_t request) const;
@@ -82,6 +83,7 @@ class Link {
   std::condition_variable ended_;
   std::atomic<std::chrono::milliseconds> limit_{std::chrono::minutes(10)};
   std::atomic<bool> stops_ = false;
+  std::atomic<int> sending_ = 0;  // threads
   std::thread reader_;
 };
 

@@ -61,8 +61,8 @@ class PodPlugin(plugins.DevicePlugin):
         start = str(_PACKAGE / "_pod" / "start.py")
         command = [sys.executable, "-I", start, str(Path(jaxlib.origin).parents[1])]
         options = {"command": "\n".join(command), "rank": str(rank), "world": str(world)}
-        if limit := os.environ.get(_TIMEOUT):
-            options["timeout_s"] = limit
+        if _TIMEOUT in os.environ:
+            options["timeout_s"] = repr(_limit_s())
         if world > 1:
             options["coordinator"], options["token"] = self._coordinator(rank, world)
         atexit.register(self._leave, os.getpid())
@@ -124,7 +124,7 @@ class PodPlugin(plugins.DevicePlugin):
         from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
         master = os.environ["MASTER_ADDR"]
-        limit = timedelta(seconds=min(float(os.environ.get(_TIMEOUT, "600")), _LONGEST_S))
+        limit = timedelta(seconds=_limit_s())
         store = TCPStore(master, int(os.environ["MASTER_PORT"]), is_master=False, timeout=limit)
         key = _KEY.format(attempt=os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         if rank == 0:
@@ -136,6 +136,15 @@ class PodPlugin(plugins.DevicePlugin):
             store.set(key, f"{address} {secrets.token_hex(_TOKEN_BYTES)}")
         address, _, token = store.get(key).decode().partition(" ")
         return address, token
+
+
+def _limit_s() -> float:
+    """How long to wait."""
+    text = os.environ.get(_TIMEOUT, "600")
+    with contextlib.suppress(ValueError):
+        if (limit := float(text)) > 0:
+            return min(limit, _LONGEST_S)
+    raise ValueError(f"{_TIMEOUT} = {text!r} must be a number of seconds, more than 0, such as 600")
 
 
 def held_port() -> socket.socket:

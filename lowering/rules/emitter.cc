@@ -119,10 +119,11 @@ Values Emitter::Emit(Instruction instruction, const Values& operands) {
   if (by_channel && (target_.partitioned || threads)) {
     attributes = attributes + Attributes{WireMessage().Int(71, 1), ", use_global_device_ids=true"};
   }
-  if (!target_.RanksAreThreads()) {
+  if (!target_.CallsTakeTokens()) {
     return AddInstruction(*entry_, instruction.opcode, instruction.results, attributes, operands);
   }
-  // XLA:CPU's scheduler keeps no program order and folds an all-gather of a constant. So the
+  // XLA:CPU's scheduler keeps no program order, folds an all-gather of a constant, and drops a
+  // collective whose result a rank does not use. So the
   // instruction stands in a call that is not inlined, (x..., t) -> (y..., t), and the tiny t goes
   // from collective to collective.
   Computation inner = module_->Begin("ordered_" + instruction.opcode);

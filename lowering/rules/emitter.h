@@ -19,8 +19,8 @@ namespace xla_cc {
 
 class Emitter {
  public:
-  // `identity`: a hash of what ranks must agree on. `token` is what a call takes and gives where
-  // calls have one: on CPU threads it goes through each collective, on the pod past them.
+  // `identity`: a hash of what ranks must agree on. `token` goes through
+  // each collective, where calls take one (Target).
   Emitter(const Target& target, hlo::Module* module, hlo::Computation* entry, uint64_t identity,
           const hlo::Value* token)
       : target_(target), module_(module), entry_(entry), identity_(identity) {

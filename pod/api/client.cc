@@ -2,9 +2,8 @@
 #include "pod/abi/client.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
-#include <cstdlib>
-#include <optional>
 #include <set>
 
 #include "pod/entry.h"
@@ -57,7 +56,7 @@ struct Options {
   std::vector<std::string> command;
   std::vector<std::pair<std::string, std::string>> others;
   std::string rank = "0";
-  std::optional<double> timeout_s;
+  double timeout_s = 0;  // if it is more
 };
 
 Options ReadOptions(const abi::NamedValue* values, size_t count) {
@@ -74,7 +73,9 @@ Options ReadOptions(const abi::NamedValue* values, size_t count) {
       }
     } else {
       if (name == "rank") options.rank = text;
-      if (name == "timeout_s") options.timeout_s = std::strtod(text.c_str(), nullptr);
+      if (name == "timeout_s") {
+        std::from_chars(text.data(), text.data() + text.size(), options.timeout_s);
+      }
       options.others.emplace_back(name, std::move(text));
     }
   }
@@ -107,8 +108,8 @@ void Create(abi::ClientCreateArgs& args) {
   auto client = std::make_unique<abi::Client>();
   client->link =
       std::make_unique<Link>(options.command, "the pod's device process of rank " + options.rank);
-  if (options.timeout_s) {
-    const double seconds = std::clamp(*options.timeout_s, 1.0, kLongestSeconds);
+  if (options.timeout_s > 0) {
+    const double seconds = std::clamp(options.timeout_s, 1.0, kLongestSeconds);
     client->link->SetLimit(std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3)));
   }
   Writer start;

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace xla_cc::pod {
@@ -57,7 +58,13 @@ bool Channel::Send(MessageHead head, std::string_view body, int descriptor) {
 
 bool Channel::Await(std::chrono::milliseconds patience) {
   pollfd wanted{socket_, POLLIN, 0};
-  return poll(&wanted, 1, static_cast<int>(patience.count())) != 0;
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (true) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        until - std::chrono::steady_clock::now());
+    const int ready = poll(&wanted, 1, std::max(0, static_cast<int>(left.count())));
+    if (ready >= 0 || errno != EINTR) return ready != 0;
+  }
 }
 
 std::optional<Channel::Received> Channel::Receive() {

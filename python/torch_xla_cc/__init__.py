@@ -93,6 +93,7 @@ _C.set_python_side(
         "refuse_capture": _compile_bridge.refuse,
     }
 )
+_read_hooks.begin()
 _worlds.on_load(_functools.partial(_importlib.import_module, "torch_xla_cc.distributed"))
 _atexit.register(_C.let_go)
 _unpinned.unpin()

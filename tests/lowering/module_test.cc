@@ -167,7 +167,7 @@ TEST_P(Modules, KeepTheRules) {
       ExpectWellFormed(module);
       ExpectChannels(module, target);
       ExpectShardings(module, target);
-      if (target.RanksAreThreads()) ExpectChain(module);
+      if (target.CallsTakeTokens()) ExpectChain(module);
       EXPECT_EQ(lowered.value().takes_token, target.CallsTakeTokens());
       if (testing::Test::HasFailure()) FAIL() << lowered.value().text;
     }

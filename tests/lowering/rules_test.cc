@@ -26,7 +26,7 @@ Built Build(const T& node, const Shape& operand, const Target& target, bool nati
   hlo::Computation entry = module.Begin("entry");
   const Values operands = {entry.Parameter(operand)};
   const Value token = entry.Parameter({ElementType::kS32, {1}});
-  Emitter emitter(target, &module, &entry, 77, target.RanksAreThreads() ? &token : nullptr);
+  Emitter emitter(target, &module, &entry, 77, target.CallsTakeTokens() ? &token : nullptr);
   const Values results =
       native ? node.LowerNative(emitter, operands) : Values{Continue(node, emitter, operands[0])};
   entry.Return(results);

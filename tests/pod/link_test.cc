@@ -58,6 +58,14 @@ TEST(Link, DoesNotWaitForOneThatIsStopped) {
   EXPECT_NE(MessageOf(link).find("was stopped (SIGSTOP) for 2 s"), std::string::npos);
 }
 
+TEST(Link, DoesNotSendForEverToOneThatIsStopped) {
+  Link link(Shell("kill -STOP $$; sleep 60"), "the device");
+  link.SetLimit(std::chrono::seconds(2));
+  const Writer large = Writer().Text(std::string(1 << 16, 'x'));
+  for (int i = 0; i < 200 && !link.lost(); ++i) link.Say(Kind::kPut, large);
+  EXPECT_NE(MessageOf(link).find("was stopped (SIGSTOP) for 2 s"), std::string::npos);
+}
+
 TEST(Link, LeavesWhenItHasEnded) {
   Link link(Shell("head -c 24 <&3 >/dev/null"), "the device");  // ends when the message has come
   EXPECT_TRUE(link.Leave(std::chrono::seconds(10)));

@@ -48,8 +48,10 @@ def uses_results_in_an_order_of_its_own(rank, way):
         if way == "minus":
             y = a - b if rank else -(b - a)
         elif way == "drop":
-            del a
-            y = b if rank else b + 0
+            if rank == 1:  # which then has no result of the last call
+                y, b = a, None
+            else:
+                y = a + b - b
         elif way == "read":
             first, second = (a, b) if rank else (b, a)
             found += [first.sum().item() * 0, second.sum().item() * 0]
@@ -61,6 +63,115 @@ def uses_results_in_an_order_of_its_own(rank, way):
         found += y.cpu().tolist() if way == "read" else [y]
         torch_xla.sync()
     return [z for y in found for z in (y.tolist() if isinstance(y, torch.Tensor) else [y])]
+
+
+def loops(rank):
+    """A call in a loop, and calls before and after it, of which another is used first by rank 1."""
+    from torch._higher_order_ops.while_loop import while_loop
+
+    def body(i, y):
+        return i - 1, ours.all_reduce(ours.REDUCE_SUM, y)
+
+    x = torch.arange(4.0).to("xla") + rank
+    torch_xla.sync()  # (torch_xla would trace what x needs into the loop)
+    before = ours.all_reduce(ours.REDUCE_SUM, x * 10)
+    _, y = while_loop(lambda i, y: i > 0, body, (torch.tensor(3).to("xla"), x))
+    after = ours.all_reduce(ours.REDUCE_SUM, x * 100)
+    found = (before, y, after) if rank else (after, y, before)
+    torch_xla.sync()
+    return [z.tolist() for z in (found if rank else found[::-1])]
+
+
+def scans(rank):
+    """The same of torch_xla's scan."""
+    from torch_xla.experimental.scan import scan
+
+    from torch_xla_cc import functions
+
+    def body(carry, x):
+        return carry + 1, functions.all_reduce(ours.REDUCE_SUM, x + carry)
+
+    x = torch.arange(8.0).reshape(4, 2).to("xla") + rank
+    before = ours.all_reduce(ours.REDUCE_SUM, x * 10)
+    _, y = scan(body, torch.zeros(2).to("xla"), x)
+    after = ours.all_reduce(ours.REDUCE_SUM, x * 100)
+    found = (before, y, after) if rank else (after, y, before)
+    torch_xla.sync()
+    return [z.tolist() for z in (found if rank else found[::-1])]
+
+
+def reads_beside(rank):
+    """A thread reads what is there, while the other runs collectives: errors, and the sums."""
+    import threading
+
+    x = torch.ones(4).to("xla")
+    torch_xla.sync()
+    ends, errors = threading.Event(), []
+
+    def read():
+        while not ends.is_set():
+            try:
+                assert x.tolist() == [1.0] * 4
+            except Exception as error:
+                errors.append(str(error))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    sums = [ours.all_reduce(ours.REDUCE_SUM, x + i).tolist() for i in range(40)]
+    ends.set()
+    thread.join()
+    return errors[:3], sums
+
+
+def reads_several(rank):
+    """An operator that torch_xla runs on the CPU, with a tensor of its own and one of all."""
+    own = torch.arange(4.0).to("xla") + 1
+    a = ours.all_reduce(ours.REDUCE_SUM, torch.arange(4.0).to("xla"))
+    b = ours.all_reduce(ours.REDUCE_SUM, own)
+    found = torch.searchsorted(own, a)
+    return found.tolist(), a.tolist(), b.tolist()
+
+
+def compiles_alone(rank):
+    """A compiled function of its own, which one rank calls while a collective is pending."""
+    own = torch.compile(lambda x: x * 2 + 1, backend="openxla")
+    x = torch.arange(4.0).to("xla")
+    own(x)
+    found = []
+    for _ in range(2):
+        a = ours.all_reduce(ours.REDUCE_SUM, x)
+        if rank == 1:
+            found += own(x).tolist()
+        b = ours.all_reduce(ours.REDUCE_SUM, x * 10)
+        torch_xla.sync()
+        found += (a + b).tolist()
+    return found[-4:]
+
+
+def in_threads(rank):
+    """Sums of two threads of each rank, one after the other by turns, and what each gives."""
+    import threading
+
+    found = {}
+    turn = threading.Condition()
+    order = []
+
+    def work(number):
+        for i in range(5):
+            with turn:
+                turn.wait_for(lambda: len(order) % 2 == number)
+                x = torch.full((3,), float(10 * number + i)).to("xla")
+                found[number, i] = ours.all_reduce(ours.REDUCE_SUM, x)
+                order.append(number)
+                turn.notify_all()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    torch_xla.sync()
+    return {key: x.tolist() for key, x in found.items()}
 
 
 def compiles(rank):

@@ -104,6 +104,57 @@ ENTRY e {{
     assert in_order(compiled(ordering.ordered(proto(text)))) == ["all-gather"]
 
 
+def test_what_a_loop_asks():
+    """Collectives in its condition, one of a constant; and a condition that is its state."""
+    text = f"""HloModule m, replica_count={_RANKS}
+{_SUM}
+addi {{
+  x = s32[] parameter(0)
+  y = s32[] parameter(1)
+  ROOT z = s32[] add(x, y)
+}}
+
+body {{
+  x = f32[8]{{0}} parameter(0)
+  ROOT y = f32[8]{{0}} add(x, x)
+}}
+
+until {{
+  x = f32[8]{{0}} parameter(0)
+  c = f32[2]{{0}} constant({{1, 1}})
+  g = f32[8]{{0}} all-gather(c), dimensions={{0}}, replica_groups={{{{0,1,2,3}}}}
+  r = f32[8]{{0}} all-reduce(x), replica_groups={{}}, to_apply=add
+  d = f32[8]{{0}} subtract(g, r)
+  s = f32[1]{{0}} slice(d), slice={{[0:1]}}
+  v = f32[] reshape(s)
+  zero = f32[] constant(0)
+  ROOT p = pred[] compare(v, zero), direction=GT
+}}
+
+still {{
+  ROOT p = pred[] parameter(0)
+}}
+
+next {{
+  p = pred[] parameter(0)
+  one = s32[] constant(1)
+  y = s32[] convert(p)
+  r = s32[] all-reduce(y), replica_groups={{}}, to_apply=addi
+  ROOT q = pred[] compare(r, one), direction=GT
+}}
+
+ENTRY e {{
+  x = f32[8]{{0}} parameter(0)
+  q = pred[] parameter(1)
+  w = f32[8]{{0}} while(x), condition=until, body=body
+  v = pred[] while(q), condition=still, body=next
+  ROOT r = (f32[8]{{0}}, pred[]) tuple(w, v)
+}}
+"""
+    found = in_order(compiled(ordering.ordered(proto(text))))
+    assert found == ["all-gather", "all-reduce", "all-reduce"]
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_loops_and_branches(turned):
     """And what is beside them, in the order in which it is written."""

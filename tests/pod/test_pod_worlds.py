@@ -102,11 +102,10 @@ def test_order_in_programs_that_differ():
 def test_collectives_run_in_the_order_of_the_calls(way):
     """And not in that in which a rank uses what they give."""
     sums = [[sum(i + rank + step for rank in range(3)) for i in range(4)] for step in range(3)]
-    tens = [10 * y for y in sums[0]]
     if way == "drop":
-        wanted = tens * 3
+        wanted = [a for step in sums for a in step]
     else:
-        wanted = [a - b for step in sums for a, b in zip(step, tens, strict=True)]
+        wanted = [a - 10 * b for step in sums for a, b in zip(step, sums[0], strict=True)]
     for found in pods.run(3, ordered.uses_results_in_an_order_of_its_own, way):
         if way == "read":
             assert found[:2] == [0, 0]
@@ -114,6 +113,38 @@ def test_collectives_run_in_the_order_of_the_calls(way):
         elif way == "local" and len(found) > 12:
             found = [y for i in range(3) for y in found[5 * i + 1 : 5 * i + 5]]
         assert found == wanted
+
+
+def test_calls_in_a_loop():
+    x = torch.arange(4.0)
+    wanted = [(20 * x + 10).tolist(), (8 * x + 4).tolist(), (200 * x + 100).tolist()]
+    assert pods.run(2, ordered.loops) == [wanted] * 2
+
+
+def test_calls_in_a_scan():
+    x = torch.arange(8.0).reshape(4, 2)
+    y = 2 * (x + torch.arange(4.0).reshape(4, 1)) + 1
+    wanted = [(20 * x + 10).tolist(), y.tolist(), (200 * x + 100).tolist()]
+    assert pods.run(2, ordered.scans) == [wanted] * 2
+
+
+def test_a_thread_reads_beside_collectives():
+    sums = [[2.0 + 2 * i] * 4 for i in range(40)]
+    assert pods.run(2, ordered.reads_beside) == [([], sums)] * 2
+
+
+def test_what_several_tensors_are_read_for():
+    found, a, b = [0, 1, 3, 4], [0.0, 2.0, 4.0, 6.0], [2.0, 4.0, 6.0, 8.0]
+    assert pods.run(2, ordered.reads_several) == [(found, a, b)] * 2
+
+
+def test_a_compiled_function_of_one_rank():
+    assert pods.run(2, ordered.compiles_alone) == [[0.0, 22.0, 44.0, 66.0]] * 2
+
+
+def test_calls_of_two_threads():
+    wanted = {(n, i): [2.0 * (10 * n + i)] * 3 for n in range(2) for i in range(5)}
+    assert pods.run(2, ordered.in_threads) == [wanted] * 2
 
 
 def test_calls_in_a_compiled_function():

@@ -3,6 +3,8 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/torch.h>
 
+#include <mutex>
+
 #include "lowering/errors.h"
 #include "torch_xla_cc/call_site.h"
 #include "torch_xla_cc/dtypes.h"
@@ -43,6 +45,13 @@ std::vector<py::object> CallComputation(const Plan& plan, const std::vector<py::
   }
   // What is lowered for another target has a token of its own: it never runs with the rank's.
   const bool elsewhere = ThreadTarget().has_value();
+  // Of two threads of a rank one has the chain at a time. (On CPU threads they take turns anyway.)
+  static auto* chains = new std::recursive_mutex;
+  std::unique_lock chain(*chains, std::defer_lock);
+  if (takes_token && !elsewhere) {
+    const py::gil_scoped_release unlocked;  // which who has it may need
+    chain.lock();
+  }
   if (takes_token) {
     py::object token = elsewhere ? CallPython(Python().first_token, rank) : TokenOrFirst(rank);
     PyList_SET_ITEM(operands.ptr(), live.size(), token.release().ptr());

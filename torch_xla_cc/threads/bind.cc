@@ -203,14 +203,14 @@ void Open(py::function before_read) {
                                                  const py::gil_scoped_acquire locked;
                                                  delete dropped;
                                                });
-  OpenReadHooks([function](int64_t rank, const at::Tensor& x) {
+  OpenReadHooks([function](int64_t rank, const std::vector<at::Tensor>& read) {
     const std::shared_ptr<World> world = World::OfThread();
     std::shared_ptr<void> turn = world ? TakeTurn(*world, rank) : nullptr;
     const bool asks =
         world ? world->HasPending(rank) || !world->MayIssue(rank) : AnyToken();  // of a pod
     if (ThreadTarget() || World::Outlived() || asks) {
       const py::gil_scoped_acquire locked;
-      (*function)(rank, x);
+      (*function)(rank, *py::cast(read).cast<py::list>());
     }
     return turn;
   });
@@ -267,6 +267,7 @@ void BindThreads(py::module_& m) {
   });
   m.def("traced_program", &TracedProgram);
   m.def("token", &Token);
+  m.def("set_token", &SetToken);
   m.def("reads", &Reads);
   m.def("name_fallbacks", &NameFallbacks);
   m.def("open_read_hooks", &Open);

@@ -41,9 +41,9 @@ std::shared_ptr<const Hooks> TheHooks() {
 
 thread_local int64_t reads = 0;
 
-at::Tensor FirstTensor(const c10::IValue& value) {
-  if (value.isTensor()) return value.toTensor();
-  if (value.isTensorList() && !value.toTensorList().empty()) return value.toTensorList().get(0);
+std::vector<at::Tensor> TensorsOf(const c10::IValue& value) {
+  if (value.isTensor()) return {value.toTensor()};
+  if (value.isTensorList()) return value.toTensorVector();
   return {};
 }
 
@@ -53,11 +53,14 @@ bool Stays(c10::Device from, c10::Device to) {
 }
 
 // The XLA device that the call reads from, or -1 if the result stays there.
-int64_t ReadsFrom(const std::string& op, c10::ArrayRef<c10::IValue> arguments, at::Tensor* read) {
+int64_t ReadsFrom(const std::string& op, c10::ArrayRef<c10::IValue> arguments,
+                  std::vector<at::Tensor>* read) {
   const bool from_second = op == "aten::copy" || op == "aten::copy_";  // (self, src, ...)
-  const at::Tensor source = *read = FirstTensor(arguments[from_second ? 1 : 0]);
-  if (!source.defined() || source.device().type() != at::kXLA) return -1;
-  const c10::Device from = source.device();
+  for (at::Tensor& x : TensorsOf(arguments[from_second ? 1 : 0])) {
+    if (x.defined() && x.device().type() == at::kXLA) read->push_back(std::move(x));
+  }
+  if (read->empty()) return -1;
+  const c10::Device from = read->front().device();
   bool stays = false;
   if (op == "aten::_to_copy") {  // (self, dtype, layout, device, ...)
     const auto to = arguments[3].toOptional<c10::Device>();
@@ -72,8 +75,8 @@ int64_t ReadsFrom(const std::string& op, c10::ArrayRef<c10::IValue> arguments, a
 void Kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const std::shared_ptr<const Hooks> own = TheHooks();
   const auto arguments = torch::jit::last(*stack, op.schema().arguments().size());
-  at::Tensor source;
-  const int64_t rank = ReadsFrom(op.operator_name().name, arguments, &source);
+  std::vector<at::Tensor> sources;
+  const int64_t rank = ReadsFrom(op.operator_name().name, arguments, &sources);
   if (!own) {  // taken out since the call was dispatched: torch_xla's kernel is back
     op.redispatchBoxed(keys, stack);
     return;
@@ -81,7 +84,7 @@ void Kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
   std::shared_ptr<void> held;
   if (rank >= 0) {
     ++reads;
-    held = own->before_read(rank, source);
+    held = own->before_read(rank, sources);
   }
   own->originals.at(op.operator_name()).callBoxed(op, keys, stack);
 }

@@ -7,13 +7,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 namespace xla_cc {
 
 // Puts kernels before torch_xla's own for the operators that bring a tensor to the host. Each calls
-// `before_read(rank of the tensor, it)` and then the kernel that was there, and keeps what it was
-// given until that has read. `before_read` is called without the interpreter lock.
-using BeforeRead = std::function<std::shared_ptr<void>(int64_t rank, const at::Tensor& x)>;
+// `before_read(rank of the tensors, them)` and then the kernel that was there, and keeps what it
+// was given until that has read. `before_read` is called without the interpreter lock.
+using BeforeRead =
+    std::function<std::shared_ptr<void>(int64_t rank, const std::vector<at::Tensor>& read)>;
 void OpenReadHooks(BeforeRead before_read);
 // How often this thread has come through them.
 int64_t Reads();

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Iterator
 
 import torch
 
 from torch_xla_cc import _C
 from torch_xla_cc._runtime.private import XLAC
 
+_calls_apart = 0
 _OURS = "xla_cc::"  # in the names of what our calls make in a graph
 
 
@@ -23,6 +26,31 @@ def begun(rank: int) -> torch.Tensor:
 first = functools.cache(begun)  # of all on a pod, where one ends with the program that it is in
 
 
+def calls_apart() -> int:
+    """How often there were any inside of `apart`."""
+    return _calls_apart
+
+
+@contextlib.contextmanager
+def apart(rank: int) -> Iterator[None]:
+    """Calls inside have one of their own, whose start is no data but an instruction.
+
+    They are traced for a computation of its own, which takes nothing else in.
+    """
+    global _calls_apart
+    before = _C.token(rank)
+    start = torch.zeros(1, dtype=torch.int32, device=torch.device("xla", rank))
+    _C.set_token(rank, start)
+    try:
+        yield
+    finally:
+        _calls_apart += _C.token(rank) is not start
+        if before is None:
+            _C.ranks_drop(rank)
+        else:
+            _C.set_token(rank, before)
+
+
 def is_pending(rank: int, tensors: tuple[torch.Tensor, ...]) -> bool:
     """Whether collectives are pending, and these tensors, if there are any, need one: of a pod.
 
@@ -31,8 +59,14 @@ def is_pending(rank: int, tensors: tuple[torch.Tensor, ...]) -> bool:
     token = _C.token(rank)
     if token is None:
         return False
-    *pending, chained = XLAC._check_tensor_need_materialization([*tensors, token])
+    try:
+        *pending, chained = XLAC._check_tensor_need_materialization([*tensors, token])
+    except RuntimeError:
+        return False  # another thread is just running it
     needed = [x for x, needs in zip(tensors, pending, strict=True) if needs]
-    if not chained or (tensors and not needed):
-        return False
-    return not tensors or _OURS in XLAC._get_xla_tensors_text(needed)
+    return chained and (not tensors or (bool(needed) and is_in(needed)))
+
+
+def is_in(tensors: list[torch.Tensor]) -> bool:
+    """Whether there is a collective of ours in what these wait for."""
+    return _OURS in XLAC._get_xla_tensors_text(tensors)

@@ -18,6 +18,8 @@ _PLACES = {
     # torch_xla.
     "XLAC": "torch_xla:_XLAC",
     "bridge": "torch_xla._dynamo.dynamo_bridge",
+    "fori_loop": "torch_xla.experimental.fori_loop",
+    "scan": "torch_xla.experimental.scan",
     "pjrt": "torch_xla._internal.pjrt",
     "runtime": "torch_xla.runtime",
     "xla_backend": "torch_xla.distributed.xla_backend",
@@ -120,6 +122,8 @@ _ATTRIBUTES = {
         "_xla_wait_device_ops",
         "_xla_warm_up_cache",
     ),
+    "fori_loop": ("_xla_while_loop",),
+    "scan": ("value_and_grad_partitioned", "_scan_impl_flat"),
     "c10d": (
         "_World",
         "_coalescing_manager",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -23,8 +24,8 @@ import torch
 from torch_xla_cc import _C
 from torch_xla_cc._runtime import chains
 from torch_xla_cc._runtime.patches import Changes, Patches
-from torch_xla_cc._runtime.private import XLAC, convert_frame, runtime
-from torch_xla_cc._threads import salvage
+from torch_xla_cc._runtime.private import XLAC, runtime
+from torch_xla_cc._threads import compile_lock, loops, salvage
 
 # Functions of _XLAC that run, or hand out, what pending tensors will be.
 _READERS = (
@@ -49,6 +50,7 @@ class _Captured(bytes):
     """
 
     program: _C.Program | None = None
+    has_collectives = False  # where ranks do not meet
 
 
 class _Thread(threading.local):
@@ -61,7 +63,7 @@ class _Thread(threading.local):
 _thread = _Thread()
 # As they were when the hooks were put in place. Kept when they go: a thread may still be in one.
 _originals: dict[str, Callable[..., Any]] = {}
-_ranks_meet = False  # a launch runs; else the hooks are there for `running` alone, if at all
+_ranks_meet = False  # a launch runs; else the hooks are there for `running`, or a pod, if at all
 
 
 def _around(rank: int, steps: bool) -> contextlib.AbstractContextManager[None]:
@@ -145,25 +147,6 @@ def _wait_device_ops(devices: list[str] | None = None) -> None:
         _originals["_xla_wait_device_ops"](devices or [])
 
 
-@contextlib.contextmanager
-def _compile_lock_open() -> Iterator[None]:
-    """Without torch.compile's lock, which peers may need to come, should this thread have it.
-
-    It has where torch_xla's bridge calls an operator that reads what a collective gives.
-    """
-    lock: Any = convert_frame.compile_lock
-    if not lock._is_owned():
-        yield
-        return
-    held = None
-    try:
-        held = lock._release_save()
-        yield
-    finally:
-        if held is not None:
-            lock._acquire_restore(held)
-
-
 def _step_marker(
     device: str = "", devices: list[str] | None = None, wait: bool = True, reset_scope: bool = True
 ) -> None:
@@ -175,10 +158,8 @@ def _step_marker(
 def _step(device: str, devices: list[str] | None, wait: bool, reset_scope: bool) -> None:
     rank = _rank_of(device)
     if not _ranks_meet:
-        try:
+        with _chain_ends(rank):
             _originals["_xla_step_marker"](device, devices or [], wait, reset_scope)
-        finally:
-            _C.ranks_drop(rank)  # its device runs programs in their order: the chain ends here
         return
     _C.require_own_thread(rank)
     run = functools.partial(
@@ -189,12 +170,33 @@ def _step(device: str, devices: list[str] | None, wait: bool, reset_scope: bool)
         reset_scope=reset_scope,
     )
     program_hash = functools.partial(_program_hash, rank)
-    with _C.rank_turn(rank), _compile_lock_open():
+    with _C.rank_turn(rank), compile_lock.opened():
         try:
             _C.ranks_meet(rank, program_hash, run, functools.partial(_wait, rank) if wait else None)
         except _C.RanksDisagree:
             lose(rank)
             raise
+
+
+@contextlib.contextmanager
+def _chain_ends(rank: int) -> Iterator[None]:
+    """What is pending on a rank of a pod runs; its device runs programs in their order.
+
+    So the next chain begins anew, unless another thread has gone on with this one.
+    """
+    before = _C.token(rank)
+    try:
+        yield
+    except BaseException:
+        _C.ranks_drop(rank)
+        raise
+    if _C.token(rank) is before:
+        _C.ranks_drop(rank)
+
+
+def _run_live(rank: int) -> None:
+    with _chain_ends(rank):
+        _originals["_xla_sync_live_tensors"](f"xla:{rank}", [], wait=False)
 
 
 def run_pending(rank: int, *read: torch.Tensor) -> None:
@@ -209,10 +211,7 @@ def run_pending(rank: int, *read: torch.Tensor) -> None:
         if _C.ranks_pending(rank):
             _step(f"xla:{rank}", None, wait=False, reset_scope=False)
         elif not _ranks_meet and chains.is_pending(rank, read):
-            try:
-                _originals["_xla_sync_live_tensors"](f"xla:{rank}", [], wait=False)
-            finally:
-                _C.ranks_drop(rank)
+            _run_live(rank)
 
 
 def first_token(rank: int) -> torch.Tensor:
@@ -263,6 +262,8 @@ def _warm_up_cache(tensors: list[torch.Tensor], devices: list[str]) -> None:
     captured, _thread.hashed = _thread.hashed, None
     _originals["_xla_warm_up_cache"](tensors, devices)
     rank = _rank_of("")
+    if captured is not None and not _ranks_meet:
+        captured.has_collectives = chains.is_in(tensors)
     if not _C.ranks_pending(rank):
         return
     nodes = re.findall(r"^ *%\d+ = .*? xla_cc::\w+\(", XLAC._get_xla_tensors_text(tensors), re.M)
@@ -286,7 +287,11 @@ def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tens
                 "Ranks on threads share what torch.compile makes of a function without tensor "
                 "arguments. Give it a tensor of the rank's device as an argument"
             )
-    run_pending(rank)
+    read = _tensors_of((inputs,))
+    if _ranks_meet or getattr(program_hash, "has_collectives", False):
+        run_pending(rank)
+    elif read:
+        run_pending(rank, *read)
     program = getattr(program_hash, "program", None)
     if not program:
         found: list[torch.Tensor] = _originals["_run_cached_graph"](program_hash, inputs)
@@ -327,6 +332,16 @@ def _reader(name: str) -> Callable[..., Any]:
     return read
 
 
+def begin() -> None:
+    """Be there before the first collective, where the environment says that this is a pod.
+
+    Elsewhere, and where a script says so later, `first_token` and `ranks_meet` come in time, but
+    for a first collective in a loop.
+    """
+    if os.environ.get("PJRT_DEVICE") == "POD":
+        _hooks.install()
+
+
 def _make(changes: Changes) -> None:
     replacements: dict[str, Callable[..., Any]] = {name: _reader(name) for name in _READERS}
     replacements["_xla_step_marker"] = _step_marker
@@ -335,6 +350,7 @@ def _make(changes: Changes) -> None:
     replacements["_get_graph_hash"] = _get_graph_hash
     replacements["_xla_warm_up_cache"] = _warm_up_cache
     replacements["_run_cached_graph"] = _run_cached_graph
+    loops.put(changes, lambda: not _ranks_meet, default_rank, run_pending, _run_live)
     for name in replacements:
         _originals[name] = getattr(XLAC, name)
     for name, function in replacements.items():
@@ -343,7 +359,7 @@ def _make(changes: Changes) -> None:
     changes.after(_C.close_read_hooks)
 
 
-_hooks = Patches("torch_xla_cc.launch", _make)
+_hooks = Patches("torch_xla_cc", _make)
 
 
 @contextlib.contextmanager

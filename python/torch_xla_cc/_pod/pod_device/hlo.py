@@ -11,7 +11,7 @@ from . import protos
 COMPUTATIONS, ENTRY_ID = 3, 6
 NAME, _INSTRUCTIONS, _PROGRAM_SHAPE, _COMPUTATION_ID, _ROOT_ID = 1, 2, 4, 5, 6
 _OPCODE, _SHAPE, METADATA, _PARAMETER, _TUPLE_INDEX = 2, 3, 7, 9, 13
-_ID, _OPERANDS, _PREDECESSORS, _CALLED = 35, 36, 37, 38
+_ID, _OPERANDS, _PREDECESSORS, _CALLED, _SHARDING = 35, 36, 37, 38, 40
 FRONTEND_ATTRIBUTES = 68
 _ELEMENT_TYPE, _TUPLE_SHAPES, _LAYOUT = 2, 4, 5
 _PARAMETERS, _RESULT, _PARAMETER_NAMES = 1, 2, 3
@@ -65,8 +65,9 @@ class Ids:
     def again(
         self, old: Instruction, shape: bytes, operands: Sequence[int], called: Sequence[int]
     ) -> Instruction:
-        """An instruction with another shape, operands and callees; all else is as it was."""
-        raw = protos.without(old.raw, NAME, _ID, _OPERANDS, _PREDECESSORS, _OPCODE, _SHAPE, _CALLED)
+        """One with another shape, operands and callees, which its sharding is not of."""
+        changed = NAME, _ID, _OPERANDS, _PREDECESSORS, _OPCODE, _SHAPE, _CALLED, _SHARDING
+        raw = protos.without(old.raw, *changed)
         return self.new(old.opcode, shape, operands, called, raw)
 
     def parameter(self, number: int, shape: bytes) -> Instruction:
@@ -155,9 +156,10 @@ def written(computation: Computation) -> bytes:
     return computation.head + b"".join(body)
 
 
-def made_computation(name: str, number: int, instructions: list[Instruction]) -> Computation:
-    """One that returns its last instruction."""
-    root = instructions[-1]
+def made_computation(
+    name: str, number: int, instructions: list[Instruction], root: Instruction
+) -> Computation:
+    """One that returns `root`."""
     parameters = [i for i in instructions if i.opcode == "parameter"]
     shapes = sorted((protos.number(i.raw, _PARAMETER), i.shape) for i in parameters)
     program = b"".join(

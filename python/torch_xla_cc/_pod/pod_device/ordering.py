@@ -85,7 +85,7 @@ class _Order:
     def _within(self, computation: int, *, leads: bool) -> int:
         """One like it, whose only parameter has a token as its last element, and its result too.
 
-        The result of one that does not lead it is what it was: of a loop's condition.
+        The result of one that does not lead it on is what it was: of a loop's condition.
         """
         if (computation, leads) not in self._within_led:
             _, root, before = self._found[computation]
@@ -95,14 +95,13 @@ class _Order:
             )
             given = self._ids.parameter(0, hlo.tuple_of([*hlo.elements(old.shape), hlo.TOKEN]))
             start, token = self._untied(given, old)
+            instructions, token = self._lead([*start, *rest], token)
+            instructions.insert(0, given)
+            result = next(i for i in instructions if i.id == numbers[root])
             if leads:
-                instructions, token = self._lead([*start, *rest], token)
-                result = next(i for i in instructions if i.id == numbers[root])
-                made = self._finished([given, *instructions], result, token)
+                made = self._finished(instructions, result, token)
             else:
-                result = next(i for i in rest if i.id == numbers[root])
-                rest.remove(result)
-                made = self._named([given, *start, *rest, result])
+                made = self._named(instructions, result)
             self._within_led[computation, leads] = made
         return self._within_led[computation, leads]
 
@@ -167,14 +166,16 @@ class _Order:
                 operands = tuple(i.id for i in barriers)
                 callee = self._alone(instruction, [shapes[i] for i in instruction.operands])
                 more = _NOT_INLINED
-            elif instruction.opcode == "call" and self.meets(instruction.called[0]):
+            elif not (instruction.opcode in _ENTERED and any(map(self.meets, instruction.called))):
+                after.append(instruction)
+                continue
+            elif instruction.opcode == "call":
                 callee = self._through(instruction.called[0])
-            elif instruction.opcode in _ENTERED and any(map(self.meets, instruction.called)):
+                # Some of ours are not inlined: what they give back, a token, keeps them.
+                more = protos.only(instruction.raw, hlo.FRONTEND_ATTRIBUTES)
+            else:
                 after += self._enter(instruction, shapes, token)
                 token = after[-1]
-                continue
-            else:
-                after.append(instruction)
                 continue
             shape = hlo.tuple_of([*hlo.elements(instruction.shape), hlo.TOKEN])
             operands = (*operands, token.id)
@@ -207,10 +208,10 @@ class _Order:
         results = self._ids.taken_apart(result) if hlo.is_tuple(result.shape) else []
         every = [*(results or [result]), token]
         root = self._ids.new("tuple", hlo.tuple_of([i.shape for i in every]), [i.id for i in every])
-        return self._named([*instructions, *results, root])
+        return self._named([*instructions, *results, root], root)
 
-    def _named(self, instructions: list[hlo.Instruction]) -> int:
-        """A new computation that returns the last of them."""
+    def _named(self, instructions: list[hlo.Instruction], root: hlo.Instruction) -> int:
+        """A new computation that returns one of them."""
         number = self._ids.next()
-        self._found[number] = hlo.made_computation(f"ordered.{number}", number, instructions)
+        self._found[number] = hlo.made_computation(f"ordered.{number}", number, instructions, root)
         return number
