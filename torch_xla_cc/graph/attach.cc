@@ -45,10 +45,10 @@ std::vector<py::object> CallComputation(const Plan& plan, const std::vector<py::
   }
   // What is lowered for another target has a token of its own: it never runs with the rank's.
   const bool elsewhere = ThreadTarget().has_value();
-  // Of two threads of a rank one has the chain at a time. (On CPU threads they take turns anyway.)
+  // Of two threads of a rank one has the chain at a time. (Ranks on CPU threads have turns.)
   static auto* chains = new std::recursive_mutex;
   std::unique_lock chain(*chains, std::defer_lock);
-  if (takes_token && !elsewhere) {
+  if (takes_token && !elsewhere && !plan.target.RanksAreThreads()) {
     const py::gil_scoped_release unlocked;  // which who has it may need
     chain.lock();
   }
