@@ -137,8 +137,10 @@ def main() -> None:
         pods = [step_ms("POD", how, EXAMPLES[name]) for how in ("at_once", "in_graph")]
         ratios = "".join(f"{pod / host:8.2f}" for pod in pods)
         print(f"{name:20}{pods[0]:10.1f}{pods[1]:10.1f}{host:10.1f}{ratios}", flush=True)
-    memcpy, to, back = torch_xla_cc.launch(transfers, nprocs=1, pod=True)[0]
-    print(f"64 MiB, GB/s: memcpy {memcpy:.1f}, to the device {to:.1f}, back {back:.1f}")
+    of_pod = torch_xla_cc.launch(transfers, nprocs=1, pod=True)[0]
+    os.environ["PJRT_DEVICE"] = "CPU"
+    for name, (memcpy, to, back) in (("pod", of_pod), ("CPU client", transfers(0))):
+        print(f"{name}, GB/s: memcpy {memcpy:.1f}, to the device {to:.1f}, back {back:.1f}")
     pod, gloo = start_s("xla_cc"), start_s("gloo")
     print(f"one sum by torchrun, s: pod {pod:.1f}, gloo {gloo:.1f}")
 

@@ -101,6 +101,10 @@ def main():
     source, target = ctypes.create_string_buffer(BYTES), ctypes.create_string_buffer(BYTES)
     dims = (c_int64 * 1)(BYTES // 4)
 
+    def wait(event):
+        plugin("Event_Await", Of, thing=event)
+        plugin("Event_Destroy", Of, thing=event)
+
     def there():
         args = plugin(
             "Client_BufferFromHostBuffer",
@@ -111,8 +115,7 @@ def main():
             dims=dims,
             num_dims=1,
         )
-        plugin("Event_Await", Of, thing=args.done)
-        plugin("Event_Destroy", Of, thing=args.done)
+        wait(args.done)
         return args.buffer
 
     def back(buffer):
@@ -123,8 +126,7 @@ def main():
             destination=ctypes.addressof(target),
             size=BYTES,
         )
-        plugin("Event_Await", Of, thing=args.event)
-        plugin("Event_Destroy", Of, thing=args.event)
+        wait(args.event)
 
     def rate(call, after=lambda _: None):
         times = []

@@ -19,8 +19,8 @@ namespace xla_cc {
 
 class Emitter {
  public:
-  // `identity`: a hash of what ranks must agree on. `token` goes through
-  // each collective, where calls take one (Target).
+  // `identity`: a hash of what ranks must agree on. `token` goes through each collective, where
+  // calls take one (Target::CallsTakeTokens); else null.
   Emitter(const Target& target, hlo::Module* module, hlo::Computation* entry, uint64_t identity,
           const hlo::Value* token)
       : target_(target), module_(module), entry_(entry), identity_(identity) {

@@ -97,7 +97,11 @@ def test_constants_are_gathered():
     """Which XLA would move into the computation of the all_gather, and fold it there."""
     text = f"""HloModule m, replica_count={_RANKS}
 ENTRY e {{
-  c = f32[2]{{0}} constant({{1, 1}})
+  one = f32[] constant(1)
+  ones = f32[2]{{0}} broadcast(one), dimensions={{}}
+  zero = f32[] constant(0)
+  all = f32[8]{{0}} pad(ones, zero), padding=0_6
+  c = f32[2]{{0}} slice(all), slice={{[0:2]}}
   ROOT g = f32[8]{{0}} all-gather(c), dimensions={{0}}, replica_groups={{{{0,1,2,3}}}}
 }}
 """

@@ -48,7 +48,8 @@ std::vector<py::object> CallComputation(const Plan& plan, const std::vector<py::
   // Of two threads of a rank one has the chain at a time. (Ranks on CPU threads have turns.)
   static auto* chains = new std::recursive_mutex;
   std::unique_lock chain(*chains, std::defer_lock);
-  if (takes_token && !elsewhere && !plan.target.RanksAreThreads()) {
+  const bool shared = takes_token && !elsewhere && !plan.target.RanksAreThreads();
+  if (shared && !chain.try_lock()) {
     const py::gil_scoped_release unlocked;  // which who has it may need
     chain.lock();
   }

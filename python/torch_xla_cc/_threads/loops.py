@@ -15,8 +15,6 @@ from torch_xla_cc._runtime import chains
 from torch_xla_cc._runtime.patches import Changes
 from torch_xla_cc._runtime.private import fori_loop, scan
 
-_OF_SCAN = ("value_and_grad_partitioned", "_scan_impl_flat")
-
 
 def put(
     changes: Changes,
@@ -65,11 +63,18 @@ def put(
         make = functools.partial(theirs, apart(condition), apart(body), *args, **options)
         return looped(make)
 
+    def traced_by_scan(
+        theirs: Callable[..., Any],
+        *args: Any,  # noqa: ANN401
+        **options: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        return (apart(theirs) if chained() else theirs)(*args, **options)
+
     def of_scan(theirs: Callable[..., Any], *args: Any, **options: Any) -> Any:  # noqa: ANN401
         if not chained():
             return theirs(*args, **options)
         return looped(functools.partial(apart(theirs), *args, **options))
 
     changes.wrap(fori_loop, "_xla_while_loop", of_while)
-    for name in _OF_SCAN:
-        changes.wrap(scan, name, of_scan)
+    changes.wrap(scan, "value_and_grad_partitioned", traced_by_scan)
+    changes.wrap(scan, "_scan_impl_flat", of_scan)
