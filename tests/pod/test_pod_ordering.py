@@ -96,13 +96,28 @@ def test_without_it_xla_folds_a_gather_of_a_constant():
 def test_constants_are_gathered():
     """Which XLA would move into the computation of the all_gather, and fold it there."""
     text = f"""HloModule m, replica_count={_RANKS}
+ours {{
+  x = f32[2]{{0}} parameter(0)
+  t = s32[1]{{0}} parameter(1)
+  g = f32[8]{{0}} all-gather(x), dimensions={{0}}, replica_groups={{{{0,1,2,3}}}}
+  ROOT r = (f32[8]{{0}}, s32[1]{{0}}) tuple(g, t)
+}}
+
 ENTRY e {{
+  t = s32[1]{{0}} parameter(0)
   one = f32[] constant(1)
   ones = f32[2]{{0}} broadcast(one), dimensions={{}}
   zero = f32[] constant(0)
   all = f32[8]{{0}} pad(ones, zero), padding=0_6
-  c = f32[2]{{0}} slice(all), slice={{[0:2]}}
-  ROOT g = f32[8]{{0}} all-gather(c), dimensions={{0}}, replica_groups={{{{0,1,2,3}}}}
+  yes = pred[] constant(true)
+  both = pred[2]{{0}} broadcast(yes), dimensions={{}}
+  no = pred[] constant(false)
+  part = pred[8]{{0}} pad(both, no), padding=0_6
+  zeros = f32[8]{{0}} broadcast(zero), dimensions={{}}
+  buffer = f32[8]{{0}} select(part, all, zeros)
+  c = f32[2]{{0}} slice(buffer), slice={{[0:2]}}
+  r = (f32[8]{{0}}, s32[1]{{0}}) call(c, t), to_apply=ours
+  ROOT g = f32[8]{{0}} get-tuple-element(r), index=0
 }}
 """
     assert in_order(compiled(ordering.ordered(proto(text)))) == ["all-gather"]
