@@ -134,7 +134,14 @@ class RankGroup:
 def thread_backend(group: RankGroup, timeout_ms: int) -> object: ...
 def paper_backend(group: RankGroup, timeout_ms: int) -> object: ...
 def process_backend(
-    gloo: object, store: object, check: int, in_graph: bool, group: RankGroup, timeout_ms: int
+    gloo: object,
+    store: object,
+    check: int,
+    in_graph: bool,
+    stay: bool,
+    device_compares: bool,
+    group: RankGroup,
+    timeout_ms: int,
 ) -> object: ...
 
 class call_mode:

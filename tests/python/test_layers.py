@@ -44,7 +44,7 @@ FLOORS = {
             f"torch_xla_cc/distributed/{name}{suffix}"
             for name in (
                 *("tensors", "call_mode", "call_text", "transport", "work", "write_into"),
-                *("reductions", "buffers", "profiler_events", "verify"),
+                *("reductions", "buffers", "profiler_events", "run_pending", "verify"),
             )
             for suffix in (".h", ".cc")
         ),

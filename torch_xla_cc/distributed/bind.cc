@@ -3,7 +3,7 @@
 #include "torch_xla_cc/distributed/backend.h"
 #include "torch_xla_cc/distributed/call_mode.h"
 #include "torch_xla_cc/distributed/graph/graph_transport.h"
-#include "torch_xla_cc/distributed/graph/run_pending.h"
+#include "torch_xla_cc/distributed/run_pending.h"
 #include "torch_xla_cc/distributed/host/host_transport.h"
 #include "torch_xla_cc/distributed/kernels/kernels.h"
 #include "torch_xla_cc/errors.h"
@@ -51,7 +51,7 @@ void BindDistributed(py::module_& m) {
   m.def(
       "process_backend",
       [](c10::intrusive_ptr<c10d::Backend> gloo, const c10::intrusive_ptr<c10d::Store>& store,
-         int check, bool in_graph, RankGroup group,
+         int check, bool in_graph, bool stay, bool device_compares, RankGroup group,
          int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
         auto host = std::make_unique<HostTransport>(group, std::move(gloo), store,
                                                     static_cast<CheckMode>(check),
@@ -59,7 +59,8 @@ void BindDistributed(py::module_& m) {
         auto on_paper = GraphTransport::OnPaper(group);
         std::unique_ptr<Transport> transport;
         if (in_graph) {
-          transport = GraphTransport::OfProcesses(std::move(group), std::move(host));
+          transport = GraphTransport::OfProcesses(std::move(group), std::move(host),
+                                                  {stay, device_compares});
         } else {
           transport = std::move(host);
         }

@@ -1,5 +1,6 @@
 #include "torch_xla_cc/graph/tokens.h"
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <utility>
@@ -9,21 +10,35 @@
 namespace xla_cc {
 namespace {
 
+struct Chain {
+  py::object token;
+  int64_t calls = 0;
+};
+
 // By rank. Never destroyed: what it holds must not be let go after the interpreter.
-std::map<int64_t, py::object>& Tokens() {
-  static auto* tokens = new std::map<int64_t, py::object>;
-  return *tokens;
+std::map<int64_t, Chain>& Chains() {
+  static auto* chains = new std::map<int64_t, Chain>;
+  return *chains;
 }
 
 std::atomic<size_t> count = 0;  // of them
+std::atomic<int64_t> longest = 0;
+
+void Changed() {
+  count = Chains().size();
+  int64_t most = 0;
+  for (const auto& [rank, chain] : Chains()) most = std::max(most, chain.calls);
+  longest = most;
+}
 
 }  // namespace
 
 bool AnyToken() { return count > 0; }
+int64_t LongestChain() { return longest; }
 
 py::object Token(int64_t rank) {
-  const auto found = Tokens().find(rank);
-  return found == Tokens().end() ? py::none() : found->second;
+  const auto found = Chains().find(rank);
+  return found == Chains().end() ? py::none() : found->second.token;
 }
 
 py::object TokenOrFirst(int64_t rank) {
@@ -33,18 +48,20 @@ py::object TokenOrFirst(int64_t rank) {
 
 // What is let go may run Python code, and so come back here: after the map has changed.
 void SetToken(int64_t rank, py::object token) {
-  std::swap(Tokens()[rank], token);
-  count = Tokens().size();
+  Chain& chain = Chains()[rank];
+  ++chain.calls;
+  std::swap(chain.token, token);
+  Changed();
 }
 
 void ResetToken(int64_t rank) {
-  const auto dropped = Tokens().extract(rank);
-  count = Tokens().size();
+  const auto dropped = Chains().extract(rank);
+  Changed();
 }
 
 void ResetTokens() {
-  const auto dropped = std::exchange(Tokens(), {});
-  count = 0;
+  const auto dropped = std::exchange(Chains(), {});
+  Changed();
 }
 
 }  // namespace xla_cc

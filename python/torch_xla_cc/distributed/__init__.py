@@ -44,6 +44,7 @@ __all__ = [
 
 BACKEND = "xla_cc"
 
+_CALLS = ("each", "graph")
 _CHECKS = ("off", "fingerprint", "full")  # CheckMode in store_check.h
 
 
@@ -53,6 +54,17 @@ def _check_mode() -> int:
     if value not in _CHECKS:
         raise ValueError(f"TORCH_XLA_CC_CHECK = {value!r}, but it must be one of {_CHECKS}")
     return _CHECKS.index(value)
+
+
+def _calls_stay(is_pod: bool) -> bool:
+    """TORCH_XLA_CC_CALLS: whether a call runs what is pending, or stays in the graph as well.
+
+    On TPU and GPU that is for programs whose ranks read and step after the same calls.
+    """
+    value = os.environ.get("TORCH_XLA_CC_CALLS", "graph" if is_pod else "each")
+    if value not in _CALLS:
+        raise ValueError(f"TORCH_XLA_CC_CALLS = {value!r}, but it must be one of {_CALLS}")
+    return value == "graph"
 
 
 def _group(options: Any) -> _C.RankGroup:  # noqa: ANN401 (types of c10d)
@@ -107,8 +119,12 @@ def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
     _meet(store, rank, size, timeout)
     if in_graph:
         _replicas.require(size)
+    is_pod = runtime.device_type() == "POD"
+    stay = in_graph and _calls_stay(is_pod)
     group, milliseconds = _group(options), _milliseconds(options)
-    return _C.process_backend(gloo, store, _check_mode(), in_graph, group, milliseconds)
+    return _C.process_backend(
+        gloo, store, _check_mode(), in_graph, stay, is_pod, group, milliseconds
+    )
 
 
 def _create(options: Any, _: Any = None) -> Any:  # noqa: ANN401

@@ -7,7 +7,7 @@
 #include "torch_xla_cc/distributed/call_mode.h"
 #include "torch_xla_cc/distributed/graph/graph_transport.h"
 #include "torch_xla_cc/distributed/graph/rows.h"
-#include "torch_xla_cc/distributed/graph/run_pending.h"
+#include "torch_xla_cc/distributed/run_pending.h"
 #include "torch_xla_cc/distributed/work.h"
 #include "torch_xla_cc/distributed/write_into.h"
 #include "torch_xla_cc/errors.h"

@@ -4,9 +4,8 @@
 
 #include <algorithm>
 
-#include "torch_xla_cc/distributed/call_mode.h"
 #include "torch_xla_cc/distributed/graph/rows.h"
-#include "torch_xla_cc/distributed/graph/run_pending.h"
+#include "torch_xla_cc/distributed/run_pending.h"
 #include "torch_xla_cc/distributed/reductions.h"
 #include "torch_xla_cc/distributed/work.h"
 #include "torch_xla_cc/distributed/write_into.h"
@@ -65,18 +64,20 @@ void RequireSameWorld(const RankGroup& group) {
 }  // namespace
 
 GraphTransport::GraphTransport(RankGroup group, std::unique_ptr<HostTransport> beside,
-                               std::shared_ptr<Meeting> meeting)
+                               std::shared_ptr<Meeting> meeting, CallWays ways)
     : Transport(std::move(group)),
       groups_(GroupsFor(this->group())),
       along_axis_(Groups::AlongAxis(this->group().members, this->group().world_size).has_value()),
       only_({this->group().members}),
       beside_(std::move(beside)),
-      meeting_(std::move(meeting)) {}
+      meeting_(std::move(meeting)),
+      ways_(ways) {}
 
 std::unique_ptr<GraphTransport> GraphTransport::OfProcesses(RankGroup group,
-                                                            std::unique_ptr<HostTransport> beside) {
+                                                            std::unique_ptr<HostTransport> beside,
+                                                            CallWays ways) {
   return std::unique_ptr<GraphTransport>(
-      new GraphTransport(std::move(group), std::move(beside), nullptr));
+      new GraphTransport(std::move(group), std::move(beside), nullptr, ways));
 }
 
 std::unique_ptr<GraphTransport> GraphTransport::OfThreads(RankGroup group,
@@ -114,7 +115,8 @@ Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
                               const Tensors& operands) const {
   if (group().size() == 1) return Alone(node, operands);
   if (on_paper()) RequireSameWorld(group());
-  if (beside_ && !CallMode::OfThread().captures && call->state == GroupCall::State::kIssued) {
+  if (beside_ && !free_to_differ() && !CallMode::OfThread().captures &&
+      call->state == GroupCall::State::kIssued) {
     beside_->Compare(call);
     call->state = GroupCall::State::kRunning;
   }
@@ -127,10 +129,11 @@ Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
 
 // Other backends issue a call at once, so programs take for granted that a rank may read what it
 // gave while another goes on to its next call. In a lazy graph that rank's call would not have been
-// issued. So what is pending runs with each call, but where the program says that it need not.
+// issued. So what is pending runs with each call, but where the program says that it need not, or
+// where it runs once another rank waits for it (docs/distributed.md, "When a call runs").
 WorkPtr GraphTransport::Done(const CallPtr& call, Tensors outputs) const {
   if (holds_) held_ = std::max(held_, call->timeout);
-  if (!holds_ && !CallMode::OfThread().in_graph) RunPending(group(), call->timeout);
+  if (!holds_ && (!stays() || LongPending())) RunPending(group(), call->timeout);
   call->End(GroupCall::State::kDone);
   return Issued(std::move(outputs));
 }
@@ -138,7 +141,7 @@ WorkPtr GraphTransport::Done(const CallPtr& call, Tensors outputs) const {
 // What only some ranks do must be no part of a program that all share, where each compiles its own:
 // it is run by itself.
 void GraphTransport::RunApart(const CallPtr& call) const {
-  if (beside_) RunPending(group(), call->timeout);
+  if (beside_ && !free_to_differ()) RunPending(group(), call->timeout);
 }
 
 Tensors GraphTransport::IssueApart(const CallPtr& call, const Collective& node,
@@ -151,7 +154,7 @@ Tensors GraphTransport::IssueApart(const CallPtr& call, const Collective& node,
 
 void GraphTransport::Release() {
   holds_ = false;
-  if (CallMode::OfThread().in_graph) return;
+  if (stays() && !LongPending()) return;
   try {
     RunPending(group(), held_.count() > 0 ? held_ : World::kNoLimit);
   } catch (const RanksDisagree&) {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "lowering/collective.h"
+#include "torch_xla_cc/distributed/call_mode.h"
 #include "torch_xla_cc/distributed/host/host_transport.h"
 #include "torch_xla_cc/distributed/transport.h"
 
@@ -12,12 +13,22 @@ namespace xla_cc {
 
 class Meeting;
 
+// How ranks that are processes carry out calls that are nodes of the graph.
+struct CallWays {
+  // Calls stay in the graph until it is run for another reason; else each call runs it.
+  bool stay = false;
+  // What runs is compared by the device, call by call, so ranks may run programs of their own, and
+  // cut what they have pending where each likes.
+  bool device_compares = false;
+};
+
 class GraphTransport final : public Transport {
  public:
   // Where ranks are processes, what would make a program of its own for each of them goes `beside`
   // the graph, through the host. Threads need none: they meet.
   static std::unique_ptr<GraphTransport> OfProcesses(RankGroup group,
-                                                     std::unique_ptr<HostTransport> beside);
+                                                     std::unique_ptr<HostTransport> beside,
+                                                     CallWays ways);
   static std::unique_ptr<GraphTransport> OfThreads(RankGroup group,
                                                    std::shared_ptr<Meeting> meeting);
   // Traces what processes would run, and meets nobody.
@@ -63,12 +74,15 @@ class GraphTransport final : public Transport {
 
  private:
   GraphTransport(RankGroup group, std::unique_ptr<HostTransport> beside,
-                 std::shared_ptr<Meeting> meeting);
+                 std::shared_ptr<Meeting> meeting, CallWays ways = {});
   bool on_paper() const { return !beside_ && !meeting_; }
+  // Whether a call that is made now stays in the graph.
+  bool stays() const { return ways_.stay || CallMode::OfThread().in_graph; }
+  bool free_to_differ() const { return ways_.device_compares && stays(); }
   // The nodes' results for a call that all ranks have in their graphs.
   Tensors Issue(const CallPtr& call, const Collective& node, const Tensors& operands) const;
   WorkPtr Done(const CallPtr& call, Tensors outputs) const;
-  // Between processes: runs what is pending.
+  // Between processes that share one program: runs what is pending.
   void RunApart(const CallPtr& call) const;
   // As Issue, for what the ranks make differently of operands, or do differently with results.
   Tensors IssueApart(const CallPtr& call, const Collective& node, const Tensors& operands) const;
@@ -85,6 +99,7 @@ class GraphTransport final : public Transport {
   Groups only_;      // this group, and ranks that are in none
   std::unique_ptr<HostTransport> beside_;
   std::shared_ptr<Meeting> meeting_;
+  const CallWays ways_;
   bool holds_ = false;
   mutable Timeout held_{0};  // the longest limit of the calls that are held
 };

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "torch_xla_cc/distributed/graph/graph_transport.h"
-#include "torch_xla_cc/distributed/graph/run_pending.h"
+#include "torch_xla_cc/distributed/run_pending.h"
 #include "torch_xla_cc/distributed/work.h"
 #include "torch_xla_cc/distributed/write_into.h"
 #include "torch_xla_cc/gil.h"

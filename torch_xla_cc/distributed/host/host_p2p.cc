@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "torch_xla_cc/distributed/host/host_memory.h"
+#include "torch_xla_cc/distributed/run_pending.h"
 #include "torch_xla_cc/dtypes.h"
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/gil.h"
@@ -113,6 +114,7 @@ void HostSend::Await(Timeout limit) {
 
 bool HostSend::wait(std::chrono::milliseconds timeout) {
   if (done_) return true;
+  RunPendingBeforeWaiting();
   if (!watch_.started()) {
     Await(Limit(ends_, timeout));
   } else if (!Unlocked([&] { return watch_.Wait(timeout); })) {
@@ -123,6 +125,7 @@ bool HostSend::wait(std::chrono::milliseconds timeout) {
 
 bool HostSend::isCompleted() {
   if (done_) return true;
+  RunPendingBeforeWaiting();
   if (!watch_.started()) {
     const auto self = c10::intrusive_ptr<HostSend>::reclaim_copy(this);
     watch_.Start([self] { self->Await(self->ends_.call->timeout); });
@@ -183,6 +186,7 @@ void HostReceive::Take() {
 }
 
 bool HostReceive::isCompleted() {
+  if (!taking_.ended()) RunPendingBeforeWaiting();
   if (!taking_.ended()) return false;
   return taking_.failed() || wait(kNoTimeout);
 }
@@ -208,6 +212,7 @@ bool HostReceive::HasCome(Timeout limit) {
 
 bool HostReceive::wait(std::chrono::milliseconds timeout) {
   if (done_) return true;
+  if (!taking_.ended()) RunPendingBeforeWaiting();
   const Timeout limit = timeout == kNoTimeout ? kLongest : Bounded(timeout);
   if (!Unlocked([&] { return HasCome(limit); })) ThrowLate(ends_, timeout);
   const auto lock = LockTensors(x_.device());

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "torch_xla_cc/distributed/host/host_memory.h"
+#include "torch_xla_cc/distributed/run_pending.h"
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/gil.h"
 
@@ -107,12 +108,16 @@ void HostWork::Finish() {
 
 bool HostWork::isCompleted() {
   {
-    const std::lock_guard lock(state_mutex_);
+    std::unique_lock lock(state_mutex_);
     if (failed_) return true;
-    if (left_ > 0) return false;
+    if (left_ == 0) {
+      lock.unlock();
+      Finish();
+      return true;
+    }
   }
-  Finish();
-  return true;
+  RunPendingBeforeWaiting();
+  return false;
 }
 
 std::exception_ptr HostWork::exception() const {
@@ -121,6 +126,7 @@ std::exception_ptr HostWork::exception() const {
 }
 
 bool HostWork::wait(std::chrono::milliseconds timeout) {
+  RunPendingBeforeWaiting();
   timeout = Bounded(timeout);
   const auto begin = Clock::now();
   const auto ended = [this] { return left_ == 0 || failed_; };

@@ -1,12 +1,26 @@
-#include "torch_xla_cc/distributed/graph/run_pending.h"
+#include "torch_xla_cc/distributed/run_pending.h"
 
 #include <c10/util/ScopeExit.h>
 
 #include "torch_xla_cc/graph/target.h"
+#include "torch_xla_cc/graph/tokens.h"
 #include "torch_xla_cc/python_side.h"
 #include "torch_xla_cc/threads/world.h"
 
 namespace xla_cc {
+namespace {
+
+constexpr int64_t kMostPending = 1000;  // calls
+
+}  // namespace
+
+bool LongPending() { return LongestChain() >= kMostPending; }
+
+void RunPendingBeforeWaiting() {
+  if (!AnyToken()) return;  // as between processes on CPU, TPU and GPU
+  const py::gil_scoped_acquire locked;
+  if (!CurrentTarget().RanksAreThreads()) CallPython(Python().run_graph);
+}
 
 void RunPending(const RankGroup& group, Timeout timeout) {
   if (group.size() == 1) return;  // nobody waits for it

@@ -8,6 +8,12 @@ namespace xla_cc {
 // Runs what the group's own rank has pending, and what it reads of it. Where ranks are threads they
 // meet, for no longer than that.
 void RunPending(const RankGroup& group, Timeout timeout);
+// Whether so many calls are pending that they should run before there are more: a program that
+// never reads or steps would else become one without end.
+bool LongPending();
+// Before this rank, a process, waits for something that is not in its graph: others that wait for
+// what it has pending may be needed for it to come.
+void RunPendingBeforeWaiting();
 // Throws it away: a later step shall not run it.
 void DropPending(const RankGroup& group);
 
