@@ -9,6 +9,8 @@
 #include <memory>
 #include <utility>
 
+#include "pod/wanted.h"
+
 namespace xla_cc::pod {
 namespace {
 
@@ -165,6 +167,10 @@ void Link::Hear(const Channel::Received& received) {
     Reader body(received.body);
     if (received.head.kind == Kind::kReleased) {
       segments_.Return(body.Int());
+      return;
+    }
+    if (received.head.kind == Kind::kWanted) {
+      NoteWanted();
       return;
     }
     if (received.head.kind == Kind::kLost) {

@@ -10,6 +10,7 @@
 #include "torch_xla_cc/dtypes.h"
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/graph/fallback_policy.h"
+#include "torch_xla_cc/graph/op_gate.h"
 #include "torch_xla_cc/graph/planning.h"
 #include "torch_xla_cc/graph/records.h"
 #include "torch_xla_cc/graph/target.h"
@@ -96,6 +97,7 @@ AttachingFor::~AttachingFor() { attaching_for = before_; }
 
 std::vector<py::object> Attach(const Collective& collective,
                                const std::vector<py::handle>& tensors) {
+  OpGate::Pass();
   const std::string op = Name(OpFor(collective));
   std::vector<hlo::Shape> operands;
   operands.reserve(tensors.size());

@@ -1,19 +1,24 @@
 #include "torch_xla_cc/threads/bind.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <memory>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "torch_xla_cc/call_site.h"
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/gil.h"
 #include "torch_xla_cc/graph/attach.h"
+#include "torch_xla_cc/graph/op_gate.h"
 #include "torch_xla_cc/graph/target.h"
 #include "torch_xla_cc/graph/tokens.h"
 #include "torch_xla_cc/groupcall/flight_recorder.h"
 #include "torch_xla_cc/python_side.h"
+#include "torch_xla_cc/threads/compile_gate.h"
 #include "torch_xla_cc/threads/fallbacks.h"
 #include "torch_xla_cc/threads/read_hooks.h"
 #include "torch_xla_cc/threads/world.h"
@@ -34,6 +39,25 @@ std::shared_ptr<void> TakeTurn(World& world, int64_t rank) {
   if (!turn) turn.emplace(Unlocked([&] { return *world.TakeTurn(rank, true); }));
   return std::make_shared<World::Turn>(std::move(*turn));
 }
+
+// While it is closed, another thread may run what this process has in its graph.
+class ClosedGate {
+ public:
+  void Close() {
+    gate_ = std::make_unique<OpGate>();
+    made_ = TensorsMade();
+  }
+  void Open() { gate_.reset(); }
+  // Whether for so long nobody does anything with XLA tensors, or tries to.
+  bool IsQuiet(int64_t milliseconds) const {
+    const bool quiet = gate_->IsQuiet(std::chrono::milliseconds(milliseconds));
+    return quiet && made_ + 1 == TensorsMade();  // which counts itself
+  }
+
+ private:
+  std::unique_ptr<OpGate> gate_;
+  int64_t made_ = 0;
+};
 
 // What runs is of another launch than this thread's.
 void RequireNotOutlived() {
@@ -261,6 +285,16 @@ void BindThreads(py::module_& m) {
     DropFailed(rank);
     failure.Throw();
   });
+  py::class_<ClosedGate>(m, "op_gate")
+      .def(py::init<>())
+      .def("__enter__",
+           [](ClosedGate& gate) -> ClosedGate& {
+             gate.Close();
+             return gate;
+           },
+           py::return_value_policy::reference)
+      .def("__exit__", [](ClosedGate& gate, const py::args&) { gate.Open(); })
+      .def("is_quiet", &ClosedGate::IsQuiet, py::call_guard<py::gil_scoped_release>());
   m.def("ranks_meet", &Meet, "rank"_a, "hash"_a, "run"_a, "wait"_a, "program"_a = py::none());
   py::class_<Program>(m, "Program").def("__len__", [](const Program& program) {
     return program.calls.size();

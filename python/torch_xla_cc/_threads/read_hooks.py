@@ -63,6 +63,7 @@ class _Thread(threading.local):
 _thread = _Thread()
 # As they were when the hooks were put in place. Kept when they go: a thread may still be in one.
 _originals: dict[str, Callable[..., Any]] = {}
+_syncs = 0
 _ranks_meet = False  # a launch runs; else the hooks are there for `running`, or a pod, if at all
 
 
@@ -151,6 +152,8 @@ def _step_marker(
     device: str = "", devices: list[str] | None = None, wait: bool = True, reset_scope: bool = True
 ) -> None:
     """`_XLAC._xla_step_marker`, after meeting the other ranks. Raises RanksDisagree."""
+    global _syncs
+    _syncs += reset_scope
     with _around(_rank_of(device), reset_scope):
         _step(device, devices, wait, reset_scope)
 
@@ -194,7 +197,13 @@ def _chain_ends(rank: int) -> Iterator[None]:
         _C.ranks_drop(rank)
 
 
-def _run_live(rank: int) -> None:
+def syncs() -> int:
+    """How often this process has stepped by torch_xla.sync(), or its relatives."""
+    return _syncs
+
+
+def run_all(rank: int) -> None:
+    """Run what is pending on a rank of a pod."""
     with _chain_ends(rank):
         _originals["_xla_sync_live_tensors"](f"xla:{rank}", [], wait=False)
 
@@ -211,7 +220,7 @@ def run_pending(rank: int, *read: torch.Tensor) -> None:
         if _C.ranks_pending(rank):
             _step(f"xla:{rank}", None, wait=False, reset_scope=False)
         elif not _ranks_meet and chains.is_pending(rank, read):
-            _run_live(rank)
+            run_all(rank)
 
 
 def first_token(rank: int) -> torch.Tensor:
@@ -350,7 +359,7 @@ def _make(changes: Changes) -> None:
     replacements["_get_graph_hash"] = _get_graph_hash
     replacements["_xla_warm_up_cache"] = _warm_up_cache
     replacements["_run_cached_graph"] = _run_cached_graph
-    loops.put(changes, lambda: not _ranks_meet, default_rank, run_pending, _run_live)
+    loops.put(changes, lambda: not _ranks_meet, default_rank, run_pending, run_all)
     for name in replacements:
         _originals[name] = getattr(XLAC, name)
     for name, function in replacements.items():

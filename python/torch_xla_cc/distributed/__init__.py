@@ -21,6 +21,7 @@ from torch_xla_cc._ops.call_modes import in_graph, on_paper, one_buffer
 from torch_xla_cc._runtime import coalescing as _coalescing
 from torch_xla_cc._runtime import replicas as _replicas
 from torch_xla_cc._runtime.private import backend_plugins, c10d_bindings
+from torch_xla_cc._threads import progress
 from torch_xla_cc._threads.worlds import this_rank
 from torch_xla_cc.distributed import _autograd, _flight
 from torch_xla_cc.distributed._end import leave_groups
@@ -121,6 +122,8 @@ def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
         _replicas.require(size)
     is_pod = runtime.device_type() == "POD"
     stay = in_graph and _calls_stay(is_pod)
+    if stay and is_pod:
+        progress.begin()
     group, milliseconds = _group(options), _milliseconds(options)
     return _C.process_backend(
         gloo, store, _check_mode(), in_graph, stay, is_pod, group, milliseconds

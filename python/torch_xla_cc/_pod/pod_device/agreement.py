@@ -1,97 +1,164 @@
-"""Of rank 0: what ranks say of their meetings, compared (meetings.py)."""
+"""Of rank 0: the collectives that ranks say they begin, compared one by one (meetings.py).
+
+Ranks may cut what they do into programs where they like: what has to be the same is, for each
+group, the row of its collectives.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 
-_KEPT = 4096  # programs
+from .meetings import Calls, Group
 
-Place = tuple[tuple[int, ...], int]  # a group, and the number of a meeting in it
+
+class _Row:
+    """The collectives of a group, from the first that not all of its ranks have begun."""
+
+    def __init__(self, group: Group) -> None:
+        self.begun = dict.fromkeys(group, 0)  # how many, by rank
+        self._first = 0  # the number of the first that is kept
+        self._kept: list[str] = []
+
+    def add(self, rank: int, calls: tuple[str, ...]) -> tuple[int, str, str] | None:
+        """A rank begins these; the number of the first that differs, what it is, what others have.
+
+        Others than the rank have that which is kept.
+        """
+        start = self.begun[rank] - self._first
+        known = self._kept[start : start + len(calls)]
+        if list(calls[: len(known)]) != known:
+            at = next(i for i, (a, b) in enumerate(zip(calls, known, strict=False)) if a != b)
+            return self._first + start + at, calls[at], known[at]
+        self._kept += calls[len(known) :]
+        self.begun[rank] += len(calls)
+        all_have = min(self.begun.values()) - self._first
+        if all_have:
+            del self._kept[:all_have]
+            self._first += all_have
+        return None
+
+
+class _Question:
+    """Of a rank that begins what it has not begun before: it waits for the answer."""
+
+    def __init__(self, rank: int, calls: Calls, awaits: bool) -> None:
+        self.rank, self.calls, self.awaits = rank, calls, awaits
+        self.left: set[int] = set()  # who may have begun more than they have said
 
 
 class Agreement:
-    """Compares what the ranks of a group have at a place, and answers those that ask."""
+    """Compares what ranks begin, and answers those that ask."""
 
     def __init__(
         self,
-        ask: Callable[[int, Place], None],
-        agreed: Callable[[int, Place], None],
+        ping: Callable[[int, int], None],
+        agreed: Callable[[int], None],
         differ: Callable[[str], None],
     ) -> None:
-        self._ask, self._agreed, self._differ = ask, agreed, differ
+        """What is called: to have a rank answer a question, after what it has begun; to let one
+        that asked go on; to tell all what differs. Never with the lock held."""
+        self._ping, self._agreed, self._differ = ping, agreed, differ
         self._lock = threading.Lock()
-        self._said: dict[Place, dict[int, str]] = {}  # hashes
-        self._words: dict[str, str] = {}  # of hashes: who has said one before says it alone
-        # By who asked: those that must answer, and whether they must have come.
-        self._waits: dict[Place, dict[int, tuple[set[int], bool]]] = {}
-        self._ended: dict[tuple[int, ...], int] = {}  # places up to which all have said theirs
+        self._known: dict[str, Calls] = {}
+        self._words: dict[str, str] = {}
+        self._rows: dict[Group, _Row] = {}
+        self._questions: dict[int, _Question] = {}
+        self._numbers = 0
+        self._left: set[int] = set()
 
-    def asked(self, rank: int, place: Place, what: str, awaits: bool) -> None:
-        """A rank has something there, and wants to know whether the others have it too.
+    def begins(self, rank: int, key: str, calls: Calls | None, asks: str = "") -> None:
+        """A rank begins a program, of which it has said the collectives now or before.
 
-        Those that have not come so far are not waited for, unless it `awaits` all.
+        If it `asks`, it does not before it hears that it may: when others have said what they have
+        begun ("asks"), or when they have all come ("awaits").
         """
-        group, number = place
         with self._lock:
-            ended = number <= self._ended.get(group, -1)  # it was asked, and has answered
-            others = set(group) - {rank, *self._said.get(place, {})}
-            if not ended:
-                self._said.setdefault(place, {})[rank] = self._known(what)
-                self._waits.setdefault(place, {})[rank] = set(others), awaits
-        if ended:
-            self._agreed(rank, place)
+            if calls is not None:
+                self._known.setdefault(key, calls)
+                self._words.update(calls.words)
+            calls = self._known[key]
+            wrong = self._added(rank, calls)
+            question = None
+            number = self._numbers
+            if asks and not wrong:
+                question = _Question(rank, calls, asks == "awaits")
+                question.left = self._behind(rank, calls)
+                self._questions[number] = question
+                self._numbers += 1
+            to_ping = sorted(question.left) if question and not question.awaits else ()
+        if wrong:
+            self._differ(wrong)
             return
-        self.answered(rank, place, what)
-        for other in sorted(others):
-            self._ask(other, place)
+        for other in to_ping:
+            self._ping(other, number)
+        self._look()
 
-    def answered(self, rank: int, place: Place, what: str | None) -> None:
-        """A rank has this there, whether it was asked or not; None: it has not come so far."""
-        group, number = place
+    def answered(self, rank: int, number: int) -> None:
+        """It has said all that it had begun when it was asked."""
         with self._lock:
-            if number <= self._ended.get(group, -1):
-                return  # said twice
-            said = self._said.setdefault(place, {})
-            if what is not None:
-                said[rank] = self._known(what)
-            waits = self._waits.get(place, {})
-            for left, awaits in waits.values():
-                if what is not None or not awaits:
-                    left.discard(rank)
-            done = [asker for asker, (left, _) in waits.items() if not left]
-            for asker in done:
-                del waits[asker]
-            if len(said) == len(group) and not waits:
-                del self._said[place]
-                self._waits.pop(place, None)
-                self._ended[group] = number
-            differ = self._difference(place, said)
-        if differ:
-            self._differ(differ)
-            return
-        for asker in done:
-            self._agreed(asker, place)
+            if number in self._questions:
+                self._questions[number].left.discard(rank)
+        self._look()
 
-    def _known(self, what: str) -> str:
-        """Its hash."""
-        key, _, words = what.partition(" ")
-        if words:
-            self._words[key] = words
-            if len(self._words) > _KEPT:
-                del self._words[next(iter(self._words))]
-        return key
+    def ended(self, rank: int) -> None:
+        """A rank begins nothing any more."""
+        with self._lock:
+            self._left.add(rank)
+            wrong = next(filter(None, map(self._alone, self._rows.values())), "")
+        if wrong:
+            self._differ(wrong)
 
-    def _difference(self, place: Place, said: dict[int, str]) -> str:
-        if len(set(said.values())) < 2:
-            return ""
-        group = ",".join(map(str, place[0]))
-        differ = f"the ranks of group [{group}] run programs of different collectives"
-        lists = {rank: self._words.get(key, "").split("; ") for rank, key in sorted(said.items())}
-        longest = max(map(len, lists.values()))
-        for i in range(longest):
-            at = {rank: words[i] if i < len(words) else "none" for rank, words in lists.items()}
-            if len(set(at.values())) > 1:
-                both = "; ".join(f"rank {rank} has {what}" for rank, what in at.items())
-                return f"{differ}, the first of which is number {i + 1}: {both}"
-        return f"{differ}, of which the first {longest} are the same"
+    def behind(self, rank: int) -> list[int]:
+        """Those that have begun less than this one of what both are in."""
+        with self._lock:
+            rows = [row.begun for row in self._rows.values() if rank in row.begun]
+            return sorted({r for begun in rows for r, n in begun.items() if n < begun[rank]})
+
+    def _added(self, rank: int, calls: Calls) -> str:
+        """What is wrong with what a rank begins, if anything."""
+        for group, hashes in calls.groups:
+            row = self._rows.setdefault(group, _Row(group))
+            if rank not in row.begun:
+                return f"rank {rank} runs a collective of group {list(group)}"
+            differs = row.add(rank, hashes)
+            if differs:
+                return self._difference(group, row, rank, *differs)
+            if wrong := self._alone(row):
+                return wrong
+        return ""
+
+    def _alone(self, row: _Row) -> str:
+        most = max(row.begun.values())
+        gone = sorted(r for r in self._left if r in row.begun and row.begun[r] < most)
+        return f"rank {gone[0]} has ended, and others run a collective with it" if gone else ""
+
+    def _difference(
+        self, group: Group, row: _Row, rank: int, number: int, own: str, others: str
+    ) -> str:
+        said = {other: others for other, begun in row.begun.items() if begun > number}
+        said[rank] = own
+        each = "; ".join(
+            f"rank {other} has {self._words.get(hashed, hashed)}"
+            for other, hashed in sorted(said.items())
+        )
+        return (
+            f"the ranks of group [{','.join(map(str, group))}] run programs of different "
+            f"collectives, the first of which is number {number + 1}: {each}"
+        )
+
+    def _behind(self, rank: int, calls: Calls) -> set[int]:
+        rows = [self._rows[group].begun for group, _ in calls.groups]
+        return {other for begun in rows for other, n in begun.items() if n < begun[rank]}
+
+    def _look(self) -> None:
+        """Let those go on whose questions are answered."""
+        with self._lock:
+            for question in self._questions.values():
+                if question.awaits:
+                    begun = [self._rows[group].begun for group, _ in question.calls.groups]
+                    question.left = {r for of in begun for r, n in of.items() if not n}
+            done = [n for n, question in self._questions.items() if not question.left]
+            free = [self._questions.pop(n).rank for n in done]
+        for rank in free:
+            self._agreed(rank)

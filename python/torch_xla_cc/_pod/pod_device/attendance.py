@@ -8,10 +8,10 @@ jaxlib ends a process whose coordination service has gone.
 
 Lines are said, a word and the rest: `meet ADDRESS`, of jaxlib's service, `lost WHAT`, `bye`. Who
 has waited too long for the others says `late WHAT` to rank 0, which asks all `where` they are; they
-answer `at WHAT`, and all of that is what is lost, unless one computes: then `wait`. Of what ranks
-meet in (agreement.py) they say `asks PLACE WHAT` or `awaits PLACE WHAT`, `begun PLACE`, `has PLACE
-WHAT`, `later PLACE` and `agreed PLACE`: a place is a group and the number of a meeting in it, as in
-`0,2,3:17`.
+answer `at WHAT`, and all of that is what is lost, unless one computes: then `wait`. Of the
+collectives that it begins (agreement.py) a rank says `runs KEY CALLS`, or the same with `asks` or
+`awaits` and goes on when it hears `agreed`; rank 0 has it say `pong N` to a `ping N`. A rank that
+waits in one says `stalled`, and those that have not begun it hear `wanted`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ import time
 from collections.abc import Callable
 
 from . import lines
-from .agreement import Agreement, Place
+from .agreement import Agreement
 from .errors import DEADLINE_EXCEEDED, INVALID_ARGUMENT, UNAVAILABLE, Refused
+from .meetings import Calls, calls_of
 
 _TO_ANSWER_S = 2.0
 _TO_LEAVE_S = 10.0  # of ranks that know that all is lost
@@ -36,7 +37,7 @@ COMPUTES = "computes"  # of where a rank is
 
 Lost = Callable[[str], None]
 Where = Callable[[], str]  # how far the programs of this rank are, in words
-At = Callable[[tuple[int, ...], int], "str | None"]  # what this rank has met a group in
+Wanted = Callable[[], None]  # others wait for what this rank has not begun
 
 
 class Host:
@@ -49,12 +50,12 @@ class Host:
         token: str,
         lost: Lost,
         where: Where,
-        at: At,
+        wanted: Wanted,
     ) -> None:
-        self._lost, self._where, self._at = lost, where, at
+        self._lost, self._where, self._wanted = lost, where, wanted
         self._asks = _Asks(lost)
         self._reached: set[str] = set()  # addresses of this machine
-        self._agreement = Agreement(self._ask, self._agreed, self._tell)
+        self._agreement = Agreement(self._ping, self._agreed, self._tell)
         self._size = size
         self._token = token.encode()
         self._changed = threading.Condition()
@@ -132,13 +133,18 @@ class Host:
         with self._changed:
             self._left.add(rank)
             self._changed.notify_all()
+        if not how:
+            self._agreement.ended(rank)
 
     def _hear(self, rank: int, word: str, what: str) -> None:
-        place, _, more = what.partition(" ")
-        if word in ("asks", "awaits"):
-            self._agreement.asked(rank, lines.place(place), more, word == "awaits")
-        elif word in ("has", "later"):
-            self._agreement.answered(rank, lines.place(place), more if word == "has" else None)
+        if word in ("runs", "asks", "awaits"):
+            key, _, calls = what.partition(" ")
+            asks = "" if word == "runs" else word
+            self._agreement.begins(rank, key, calls_of(calls) if calls else None, asks)
+        elif word == "pong":
+            self._agreement.answered(rank, int(what))
+        elif word == "stalled":
+            self._want(rank)
         elif word == "lost":
             self._tell(what)
         elif word == "late":
@@ -149,35 +155,43 @@ class Host:
                     self._answers[rank] = what
                     self._changed.notify_all()
 
-    def _ask(self, rank: int, place: Place) -> None:
-        """Have a rank say what it has there."""
-        if rank == 0:
-            self._agreement.answered(0, place, self._at(*place))
-            return
+    def _say(self, rank: int, line: str) -> None:
+        """To one that is there. If one has died, all are told so."""
         with self._changed:
             connection = self._there.get(rank)
-            left = rank in self._left
-        if connection is None:
-            if left:  # else it has died, and all are told so
-                self._tell(f"rank {rank} has ended, and others run a collective with it")
+        if connection is not None:
+            connection.say(line)
+
+    def _ping(self, rank: int, number: int) -> None:
+        if rank == 0:  # what it has begun it has said
+            self._agreement.answered(0, number)
         else:
-            connection.say(f"begun {lines.text(place)}")
+            self._say(rank, f"ping {number}")
 
-    def _agreed(self, rank: int, place: Place) -> None:
-        with self._changed:
-            connection = self._there.get(rank)
+    def _agreed(self, rank: int) -> None:
         if rank == 0:
-            self._asks.agreed(place)
-        elif connection is not None:
-            connection.say(f"agreed {lines.text(place)}")
+            self._asks.agreed()
+        else:
+            self._say(rank, "agreed")
 
-    def ask(self, place: Place, what: str, awaits: bool) -> None:
-        """Wait until all that have come there have answered; or until all have come."""
-        self._asks.wait(place, lambda: self._agreement.asked(0, place, what, awaits))
+    def _want(self, rank: int) -> None:
+        """One waits for those that have begun less."""
+        for other in self._agreement.behind(rank):
+            if other == 0:
+                self._wanted()
+            else:
+                self._say(other, "wanted")
 
-    def tell(self, place: Place, what: str) -> None:
-        """What this rank has there, without waiting for the others."""
-        self._agreement.answered(0, place, what)
+    def begin(self, key: str, calls: Calls | None, asks: str) -> None:
+        """This rank begins these collectives; if it asks, when it may."""
+        if asks:
+            self._asks.wait(lambda: self._agreement.begins(0, key, calls, asks))
+        else:
+            self._agreement.begins(0, key, calls)
+
+    def stalled(self) -> None:
+        """This rank waits for others in a collective."""
+        self._want(0)
 
     def late(self, what: str) -> None:
         """Have all hear that one has waited too long, and where each rank is."""
@@ -245,26 +259,26 @@ def _not_come(missing: list[int], size: int, timeout_s: float) -> str:
 
 
 class _Asks:
-    """What this rank waits to be agreed upon; and that it hears when all is lost."""
+    """Whether this rank may go on, where it asks; and that it hears when all is lost."""
 
     def __init__(self, lost: Lost) -> None:
         self._lost = lost
         self._changed = threading.Condition()
-        self._waits: set[Place] = set()
+        self._waits = False
         self._why: str | None = None
 
-    def wait(self, place: Place, ask: Callable[[], None]) -> None:
+    def wait(self, ask: Callable[[], None]) -> None:
         with self._changed:
-            self._waits.add(place)
+            self._waits = True
         ask()
         with self._changed:
-            self._changed.wait_for(lambda: place not in self._waits or self._why is not None)
+            self._changed.wait_for(lambda: not self._waits or self._why is not None)
             if self._why is not None:
                 raise Refused(UNAVAILABLE, self._why)
 
-    def agreed(self, place: Place) -> None:
+    def agreed(self) -> None:
         with self._changed:
-            self._waits.discard(place)
+            self._waits = False
             self._changed.notify_all()
 
     def lose(self, what: str) -> None:
@@ -286,9 +300,9 @@ class Guest:
         timeout_s: float,
         lost: Lost,
         where: Where,
-        at: At,
+        wanted: Wanted,
     ) -> None:
-        self._where, self._at = where, at
+        self._where, self._wanted = where, wanted
         self._asks = _Asks(lost)
         self._leaves = False
         self._heard = threading.Event()  # an answer to `late`, or that all is lost
@@ -323,11 +337,12 @@ class Guest:
     def _hear(self, word: str, what: str) -> None:
         if word == "where":
             self._speaker.say(f"at {lines.one_line(self._where())}")
-        elif word == "begun":
-            mine = self._at(*lines.place(what))
-            self._speaker.say(f"later {what}" if mine is None else f"has {what} {mine}")
+        elif word == "ping":  # what it has begun it has said
+            self._speaker.say(f"pong {what}")
         elif word == "agreed":
-            self._asks.agreed(lines.place(what))
+            self._asks.agreed()
+        elif word == "wanted":
+            self._wanted()
         elif word == "wait":
             self._heard.set()
         else:
@@ -337,14 +352,17 @@ class Guest:
         self._heard.set()
         self._asks.lose(what)
 
-    def ask(self, place: Place, what: str, awaits: bool) -> None:
-        """Wait until all that have come there have answered; or until all have come."""
-        word = "awaits" if awaits else "asks"
-        self._asks.wait(place, lambda: self._speaker.say(f"{word} {lines.text(place)} {what}"))
+    def begin(self, key: str, calls: Calls | None, asks: str) -> None:
+        """This rank begins these collectives; if it asks, when it may."""
+        line = f"{asks or 'runs'} {key} {calls.text() if calls else ''}"
+        if asks:
+            self._asks.wait(lambda: self._speaker.say(line))
+        else:
+            self._speaker.say(line)
 
-    def tell(self, place: Place, what: str) -> None:
-        """What this rank has there, without waiting for the others."""
-        self._speaker.say(f"has {lines.text(place)} {what}")
+    def stalled(self) -> None:
+        """This rank waits for others in a collective."""
+        self._speaker.say("stalled")
 
     def fail(self, what: str) -> None:
         """Something that ends all that they do together: rank 0 tells it to all."""

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable
 from typing import BinaryIO
 
-from .agreement import Place
 from .errors import DEADLINE_EXCEEDED, Refused
 
 LOCALHOSTS = ("127.0.0.1", "::1")
-LONGEST = 65_536  # bytes of a line
+LONGEST = 65_536  # bytes of the first line, of whoever it is
+_LONGEST = 64 << 20  # of others
 SILENT_S = 45  # after which a machine that says nothing has gone
 _PROBES = 6
 _SHOWN = 2000  # bytes of a line for people
@@ -39,17 +39,6 @@ class Speaker:
 def one_line(what: str) -> str:
     """It, for a line."""
     return " ".join(what.split())[:_SHOWN]
-
-
-def text(place: Place) -> str:
-    """`0,2,3:17`: a group, and the number of a meeting in it."""
-    return f"{','.join(map(str, place[0]))}:{place[1]}"
-
-
-def place(text: str) -> Place:
-    """Of its text."""
-    group, _, number = text.partition(":")
-    return tuple(int(rank) for rank in group.split(",")), int(number)
 
 
 def how(error: OSError) -> str:
@@ -91,7 +80,7 @@ def hear(said: BinaryIO, each: Callable[[str, str], None]) -> str:
     bye = False
     while True:
         try:
-            line = said.readline(LONGEST)
+            line = said.readline(_LONGEST)
         except OSError as error:
             return "" if bye else how(error)
         if not line:

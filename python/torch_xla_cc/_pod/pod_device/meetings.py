@@ -1,18 +1,18 @@
 """What ranks meet in: the collectives of programs, in their order, to be compared.
 
-Ranks may run different programs by right, since of a group only its members have the collective.
-So what is the same is, for each group, the list of its collectives. XLA and gloo compare nothing:
-where lists differ, ranks wait or get wrong numbers.
+Ranks may run different programs by right: of a group only its members have the collective, and
+where a rank reads a result its program ends. So what is the same is, for each group, the row of its
+collectives. XLA and gloo compare nothing: where rows differ, ranks wait or get wrong numbers.
 
-A rank that runs something with collectives for the first time asks the others of its groups what
-they have there, and waits for that. What it has run before it only tells.
+A rank that runs something with collectives for the first time asks what the others of its groups
+have begun, and waits for that. What it has run before it only tells.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -36,17 +36,40 @@ _IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?
 _SAID = re.compile(r"(?:dimensions|source_target_pairs)=\{(?:[\d,]|\{[\d,]*\})*\}")
 _OURS = re.compile(r'op_name="(?:[^"/]*/)*([a-z_]+\([^"]*\)) (?:native|fallback)')
 _GROUPS_OF_OURS = re.compile(r"(?:, )?groups=(?:\w+|\[[\[\],\d]*\])")
-_IMPATIENT = {"reduce-scatter"}  # in which gloo gives up on a rank that is 30 s late
-_SHOWN = 4000  # characters
-_KEPT = 4096  # of each group, for those that ask
+_SHOWN = 300  # characters
+
+Group = tuple[int, ...]
 
 
-class Meeting(NamedTuple):
-    """A program's collectives of one group."""
+class Calls(NamedTuple):
+    """The collectives of a program that a rank is in."""
 
-    group: tuple[int, ...]
-    what: str  # a hash of them all, and the first of them in words
-    awaits: bool  # whether it must not begin before all have come
+    groups: tuple[tuple[Group, tuple[str, ...]], ...]  # hashes, in their order
+    words: dict[str, str]  # of hashes
+
+    def count(self) -> int:
+        """How many there are."""
+        return sum(len(hashes) for _, hashes in self.groups)
+
+    def text(self) -> str:
+        """A line."""
+        places = {hashed: place for place, hashed in enumerate(self.words)}
+        groups = [(group, [places[h] for h in hashes]) for group, hashes in self.groups]
+        return json.dumps([groups, list(self.words.items())], separators=(",", ":"))
+
+    def key(self) -> str:
+        """The same for the same collectives."""
+        return hashlib.sha256(self.text().encode()).hexdigest()[:24]
+
+
+def calls_of(text: str) -> Calls:
+    """Of its text."""
+    groups, words = json.loads(text)
+    hashes = [hashed for hashed, _ in words]
+    return Calls(
+        tuple((tuple(group), tuple(hashes[i] for i in places)) for group, places in groups),
+        dict(words),
+    )
 
 
 def has_collectives(text: str) -> bool:
@@ -54,27 +77,33 @@ def has_collectives(text: str) -> bool:
     return any(map(_INSTRUCTION.match, text.splitlines()))
 
 
-def of_program(text: str, rank: int, size: int) -> tuple[Meeting, ...]:
-    """The groups that a rank meets in a program, given as HLO, and in what."""
-    found: dict[tuple[int, ...], list[str]] = {}
-    impatient: set[tuple[int, ...]] = set()
+def of_program(text: str, rank: int, size: int) -> Calls:
+    """What a rank meets others in, in a program, given as HLO."""
+    found: dict[Group, list[str]] = {}
+    words: dict[str, str] = {}
     computations, entry = _computations(text)
     for match in _in_order(computations, entry):
-        words = " ".join((match["op"], match["type"], *_attributes(match, computations)))
+        said = " ".join((match["op"], match["type"], *_attributes(match, computations)))
+        hashed = _hashed(said)
         for group in _groups(match["rest"], size):
             if rank in group and len(group) > 1:
-                found.setdefault(group, []).append(words)
-                if match["op"] in _IMPATIENT:
-                    impatient.add(group)
-    return tuple(
-        Meeting(group, what("; ".join(lines)), group in impatient) for group, lines in found.items()
-    )
+                found.setdefault(group, []).append(hashed)
+                words.setdefault(hashed, _shown(said))
+    return Calls(tuple((group, tuple(hashes)) for group, hashes in found.items()), words)
 
 
-def what(said: str) -> str:
-    """Of a meeting: a hash, and words, without layouts and not too many."""
-    key = hashlib.sha256(said.encode()).hexdigest()[:16]
-    return f"{key} {_LAYOUT.sub('', said)[:_SHOWN]}"
+def one(group: Group, said: str) -> Calls:
+    """Of one collective, in words."""
+    return Calls(((group, (_hashed(said),)),), {_hashed(said): _shown(said)})
+
+
+def _hashed(said: str) -> str:
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+def _shown(said: str) -> str:
+    """Without layouts, and not too long."""
+    return _LAYOUT.sub("", said)[:_SHOWN]
 
 
 def _computations(text: str) -> tuple[dict[str, list[str]], str]:
@@ -127,26 +156,3 @@ def _groups(attributes: str, size: int) -> list[tuple[int, ...]]:
         return [tuple(sorted({rank for pair in groups for rank in pair}))]
     return groups or [tuple(range(size))]
 
-
-class Begun:
-    """What this rank has met others in, from the first on."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._begun: dict[tuple[int, ...], dict[int, str]] = {}
-        self._counts: dict[tuple[int, ...], int] = {}
-
-    def begin(self, meeting: Meeting) -> int:
-        """Its number in its group."""
-        with self._lock:
-            number = self._counts.get(meeting.group, 0)
-            self._counts[meeting.group] = number + 1
-            kept = self._begun.setdefault(meeting.group, {})
-            kept[number] = meeting.what
-            kept.pop(number - _KEPT, None)
-            return number
-
-    def at(self, group: tuple[int, ...], number: int) -> str | None:
-        """What it was; None if this rank has not come so far (or no longer knows)."""
-        with self._lock:
-            return self._begun.get(group, {}).get(number)

@@ -10,7 +10,7 @@ import numpy as np
 from . import ordering, protos, stablehlo, types
 from .errors import INVALID_ARGUMENT, UNIMPLEMENTED, Refused
 from .jaxlib_xla import xla
-from .meetings import Meeting, has_collectives, of_program
+from .meetings import Calls, has_collectives, of_program
 from .wire import Writer
 
 _MAGIC = b"torch_xla_cc pod 1\n"
@@ -24,8 +24,9 @@ class Program(NamedTuple):
     facts: Writer
     donated: frozenset[int]  # the parameters whose buffers outputs take
     output_sizes: list[int]
-    has_collectives: bool
-    meetings: tuple[Meeting, ...]
+    collectives: int  # 0: it meets no other rank
+    calls: Calls  # these
+    key: str  # of these
 
 
 def compiled(client: Any, form: str, code: memoryview, options: memoryview) -> Program:
@@ -115,9 +116,11 @@ def _known(client: Any, loaded: Any, options: bytes) -> Program:
         for kind, output in zip(kinds, outputs, strict=True)
     ]
     text = module.to_string()
-    meets_others = has_collectives(text)
-    meets = of_program(text, client.process_index(), len(client.devices())) if meets_others else ()
-    return Program(loaded, options, facts, frozenset(donated), sizes, meets_others, meets)
+    calls = of_program(text, client.process_index(), len(client.devices()))
+    collectives = max(1, calls.count()) if has_collectives(text) else 0
+    return Program(
+        loaded, options, facts, frozenset(donated), sizes, collectives, calls, calls.key()
+    )
 
 
 def _check(output: Any, layout: Any) -> None:

@@ -14,10 +14,11 @@ from typing import Any, Protocol
 
 from . import errors, store
 from .attendance import COMPUTES
+from .meetings import Calls
 from .programs import Program
 from .wire import Line, Writer
 
-_LOOK_S = 1.0
+_LOOK_S = 0.25
 _BUSY = 0.02  # of a processor: one that waits in gloo uses less
 _SAY_AGAIN_S = 5.0
 _PART = 4 << 20  # bytes of a tensor
@@ -44,23 +45,23 @@ class Runs:
         self._broken: errors.Refused | None = None
         self._heard = threading.Event()
         self._held: set[Job] = set()  # of those that wait, which lose() leaves alone
-        self._met = 0  # programs that meet others, which have begun
+        self._met = 0  # collectives that have begun
         self._computes = False  # and does not only wait
         self._since: float | None = None  # when the last of them began, while it runs
         self._begin()
 
     def _begin(self) -> None:
-        self._waiting: dict[Job, tuple[int, bool]] = {}  # the request, and whether it meets others
+        self._waiting: dict[Job, tuple[int, int]] = {}  # the request, and its collectives
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
         threading.Thread(target=self._work, args=(self._jobs,), daemon=True).start()
 
-    def add(self, job: Job, request: int, meets_others: bool) -> None:
+    def add(self, job: Job, request: int, collectives: int) -> None:
         """Do it after all others; at once, if there are none and it waits for no other rank."""
         with self._lock:
-            broken = self._broken if meets_others else None
-            here = not meets_others and not self._waiting
+            broken = self._broken if collectives else None
+            here = not collectives and not self._waiting
             if broken is None:
-                self._waiting[job] = request, meets_others
+                self._waiting[job] = request, collectives
             jobs = self._jobs
         if broken is not None:
             job.fail(broken)
@@ -97,11 +98,18 @@ class Runs:
         while jobs is self._jobs:
             self._do(jobs.get())
 
-    def watch(self, limit_s: float, late: Callable[[float], None]) -> None:
-        """Call `late` when a program that meets others has run for that long, and only waits."""
-        threading.Thread(target=self._watch, args=(limit_s, late), daemon=True).start()
+    def watch(
+        self, limit_s: float, late: Callable[[float], None], stalled: Callable[[], None]
+    ) -> None:
+        """Call `late` when a program that meets others has run for that long, and only waits.
 
-    def _watch(self, limit_s: float, late: Callable[[float], None]) -> None:
+        Before that, from time to time, `stalled`.
+        """
+        threading.Thread(target=self._watch, args=(limit_s, late, stalled), daemon=True).start()
+
+    def _watch(
+        self, limit_s: float, late: Callable[[float], None], stalled: Callable[[], None]
+    ) -> None:
         look_s = min(_LOOK_S, limit_s / 4)
         said = 0.0
         while self._broken is None:
@@ -109,22 +117,30 @@ class Runs:
             time.sleep(look_s)
             self._computes = time.process_time() - used > _BUSY * look_s
             since, now = self._since, time.monotonic()
-            if since is None or self._computes or now - since < limit_s:
+            if since is None or self._computes or now - since < look_s:
+                continue
+            if now - since < limit_s:
+                stalled()
                 continue
             if now - said > _SAY_AGAIN_S:
                 said = now
                 late(now - since)
 
+    def meets(self) -> bool:
+        """Whether a program that meets others runs, or waits for its turn."""
+        with self._lock:
+            return any(collectives for _, collectives in self._waiting.values())
+
     def where(self) -> str:
         """How far it is, in words."""
-        does = "has ended them" if self._since is None else "is in the last"
+        does = "has ended them" if self._since is None else "is in the last program of them"
         if self._since is not None and self._computes:
             does += f", and {COMPUTES}"
-        return f"has begun {self._met} programs with collectives, and {does}"
+        return f"has begun {self._met} collectives, and {does}"
 
     def _do(self, job: Job) -> None:
-        if self._waiting.get(job, (0, False))[1]:
-            self._met += 1
+        if collectives := self._waiting.get(job, (0, 0))[1]:
+            self._met += collectives
             self._since = time.monotonic()
             try:
                 self._finish(job)
@@ -137,7 +153,7 @@ class Runs:
         try:
             answer = job.work()
         except Exception as error:
-            meets_others = self._waiting.get(job, (0, False))[1]
+            meets_others = self._waiting.get(job, (0, 0))[1]
             if meets_others and not self._heard.wait(_TO_HEAR_S):  # of a rank that has gone
                 self._failed(error)  # who waits for this rank would wait for ever
                 self._heard.wait(_TO_HEAR_S)  # lose() says it better
@@ -150,7 +166,7 @@ class Runs:
     def _end(self, job: Job, error: BaseException | None = None) -> int | None:
         """The request that is to be answered; None if lose() has done that."""
         with self._lock:
-            request, _ = self._waiting.pop(job, (None, False))
+            request, _ = self._waiting.pop(job, (None, 0))
             self._held.discard(job)
             if request is not None and error is not None:
                 job.fail(error)
@@ -172,7 +188,7 @@ class Execution:
         kept: Sequence[int],
         outputs: Sequence[store.Slot],
         accounts: store.Accounts,
-        meets: Callable[[Program], None],
+        meets: Callable[[Calls, str], None],
     ) -> None:
         self._client, self._program, self._meets = client, program, meets
         self._inputs, self._kept, self._outputs = inputs, kept, outputs
@@ -183,8 +199,8 @@ class Execution:
         arrays = [slot.get() for slot in self._inputs]
         for index in self._program.donated.intersection(self._kept):
             arrays[index] = store.duplicate(self._client, arrays[index])
-        if self._program.has_collectives:
-            self._meets(self._program)
+        if self._program.collectives:
+            self._meets(self._program.calls, self._program.key)
         no_outputs = not self._outputs
         results = self._program.loaded.execute_sharded(arrays, with_tokens=no_outputs)
         del arrays

@@ -61,10 +61,10 @@ class Server:
 
     def _start(self, request: int, body: Reader) -> None:
         options = {body.text(): body.text() for _ in range(body.number())}
-        self._world = World(options, self._lost, self._runs.where)
+        self._world = World(options, self._lost, self._runs.where, self._wanted)
         self._client = self._world.client
         if self._world.size > 1:
-            self._runs.watch(self._world.timeout_s, self._world.late)
+            self._runs.watch(self._world.timeout_s, self._world.late, self._world.stalled)
         version = f"torch_xla_cc pod on jaxlib's {self._client.platform_version}"
         answer = Writer().number(self._world.rank).number(self._world.size).text(version)
         self._line.answer(request, answer)
@@ -78,6 +78,12 @@ class Server:
         with contextlib.suppress(OSError):  # so has the own one
             self._line.lost(what)
         self._runs.lose(errors.Refused(errors.UNAVAILABLE, f"{what.rstrip('.')}. {_START_AGAIN}"))
+
+    def _wanted(self) -> None:
+        """Others wait for what this rank has not given to its device: it may still be traced."""
+        if not self._runs.meets():  # else it waits for others itself
+            with contextlib.suppress(OSError):  # the rank has gone
+                self._line.wanted()
 
     def _segment(self, request: int, body: Reader) -> None:
         raise AssertionError("it comes with a descriptor")
@@ -119,7 +125,7 @@ class Server:
     def _copy(self, request: int, body: Reader) -> None:
         source, number = self._slot(body.number()), body.number()
         copy = self._slots[number] = store.Slot(source.size)
-        self._runs.add(runs.Copying(self._client, source, copy, self._accounts), 0, False)
+        self._runs.add(runs.Copying(self._client, source, copy, self._accounts), 0, 0)
 
     def _free(self, request: int, body: Reader) -> None:
         for number in body.numbers():
@@ -141,7 +147,7 @@ class Server:
         if slot.ready():
             self._line.answer(request, reading.copy())
         else:
-            self._runs.add(reading, request, False)
+            self._runs.add(reading, request, 0)
 
     def _compile(self, request: int, body: Reader) -> None:
         number, form, code, options = body.number(), body.text(), body.content(), body.content()
@@ -197,7 +203,7 @@ class Server:
         except errors.Refused as error:
             for slot in outputs:
                 slot.error = error
-            if program.has_collectives:  # who waits for this rank would wait for ever
+            if program.collectives:  # who waits for this rank would wait for ever
                 self._failed(error)
             raise
         for index in program.donated.difference(kept):  # nobody may read them any more
@@ -206,7 +212,7 @@ class Server:
         execution = runs.Execution(
             self._client, program, inputs, kept, outputs, self._accounts, self._world.meets
         )
-        self._runs.add(execution, request, program.has_collectives)
+        self._runs.add(execution, request, program.collectives)
 
     _DO: ClassVar[dict[Kind, Callable[[Server, int, Reader], None]]] = {
         Kind.START: _start,

@@ -34,6 +34,7 @@ class Kind(enum.IntEnum):
     RELEASED = 65
     LOST = 66
     PART = 67
+    WANTED = 68
 
 
 _HEAD = struct.Struct("<QIIQ")  # bytes that follow, kind, nothing, request
@@ -170,6 +171,10 @@ class Line:
     def lost(self, what: str) -> None:
         """Another rank has gone."""
         self._send(Kind.LOST, 0, Writer().text(what))
+
+    def wanted(self) -> None:
+        """Others wait for what the rank has not run."""
+        self._send(Kind.WANTED, 0, Writer())
 
     def _send(self, kind: Kind, request: int, body: Writer) -> None:
         content = b"".join(body.parts)

@@ -12,7 +12,6 @@ from typing import Any
 from . import attendance, first, lines, meetings
 from .errors import DEADLINE_EXCEEDED, UNAVAILABLE, Refused
 from .jaxlib_xla import xla
-from .programs import Program
 
 _TIMEOUT_S = 600.0  # as torch_xla_cc.launch waits, if nothing is said
 _LONGEST_S = 86400
@@ -25,15 +24,19 @@ class World:
     """Holds what the client needs to live."""
 
     def __init__(
-        self, options: Mapping[str, str], lost: attendance.Lost, where: attendance.Where
+        self,
+        options: Mapping[str, str],
+        lost: attendance.Lost,
+        where: attendance.Where,
+        wanted: attendance.Wanted = lambda: None,
     ) -> None:
         self.rank = int(options.get("rank", "0"))
         self.size = int(options.get("world", "1"))
         self.timeout_s = min(float(options.get("timeout_s", _TIMEOUT_S)), _LONGEST_S)
-        self._where = where
+        self._where, self._wanted = where, wanted
         self._held: list[Any] = []
-        self._begun = meetings.Begun()
-        self._compared: set[tuple[meetings.Meeting, ...]] = set()
+        self._said: set[str] = set()  # keys of programs
+        self._met: set[meetings.Group] = set()
         self._complete = False
         self._attendance: attendance.Host | attendance.Guest | None = None
         if self.size == 1:
@@ -47,30 +50,31 @@ class World:
         if self._attendance is not None and self._complete:
             self._attendance.leave()
 
-    def meets(self, program: Program) -> None:
+    def meets(self, calls: meetings.Calls, key: str) -> None:
         """A program with collectives is about to run: compare these with what others run.
 
         The first time before it does; else as it does.
         """
-        if self._attendance is None:
+        if self._attendance is None or not calls.groups:
             return
-        found = program.meetings
-        known = found in self._compared
-        for meeting in found:
-            place = meeting.group, self._begun.begin(meeting)
-            # Of a new group gloo connects the ranks, and waits 30 s for each. Where a program has
-            # several groups, one may not come before another has met.
-            awaits = len(found) == 1 and (meeting.awaits or place[1] == 0)
-            if known and not awaits:
-                self._attendance.tell(place, meeting.what.partition(" ")[0])
-            else:
-                self._attendance.ask(place, meeting.what, awaits)
-        self._compared.add(found)
+        # Of a new group gloo connects the ranks, and waits 30 s for each. Where a program has
+        # several groups, one may not come before another has met.
+        awaits = len(calls.groups) == 1 and calls.groups[0][0] not in self._met
+        known = key in self._said
+        self._said.add(key)
+        self._met.update(group for group, _ in calls.groups)
+        asks = "awaits" if awaits else "" if known else "asks"
+        self._attendance.begin(key, None if known else calls, asks)
 
     def fail(self, why: str) -> None:
         """Have all ranks hear that a program that they run as well has failed here."""
         if self._attendance is not None:
             self._attendance.fail(f"a program with collectives failed on rank {self.rank}: {why}")
+
+    def stalled(self) -> None:
+        """Have those that others wait for hear of it."""
+        if self._attendance is not None:
+            self._attendance.stalled()
 
     def late(self, waited_s: float) -> None:
         """Have all ranks hear that this one has waited too long in a program."""
@@ -110,9 +114,8 @@ class World:
         client = self._connected(options, lost)
         program = first.compiled(client, self.size)
         # All are to come within gloo's 30 s.
-        begins = meetings.Meeting(tuple(range(self.size)), meetings.what("the start"), True)
-        assert self._attendance is not None
-        self._attendance.ask((begins.group, self._begun.begin(begins)), begins.what, True)
+        begins = meetings.one(tuple(range(self.size)), "the start")
+        self.meets(begins, begins.key())
         first.run(client, program)
         return client
 
@@ -124,7 +127,7 @@ class World:
             # On this machine alone, if all ranks are.
             listens = host if host in lines.LOCALHOSTS else ""
             attends = attendance.Host(
-                (listens, port), self.size, token, lost, self._where, self._begun.at
+                (listens, port), self.size, token, lost, self._where, self._wanted
             )
             self._attendance = attends
             loopback = lines.is_loopback(own)  # as a machine's name stands for in its own files
@@ -147,7 +150,7 @@ class World:
                 timeout_s,
                 lost,
                 self._where,
-                self._begun.at,
+                self._wanted,
             )
             self._attendance = joins
             service = joins.meet(timeout_s)
