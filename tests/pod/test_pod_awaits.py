@@ -9,47 +9,28 @@ from torch_xla_cc._pod.pod_device import attendance, meetings
 pytest.importorskip("jaxlib", reason="the pod needs it")
 
 
-class Asked:
-    def __init__(self):
-        self.said = []
-
-    def ask(self, place, what, awaits):
-        self.said.append((place, awaits))
-
-    def tell(self, place, what):
-        self.said.append((place, what))
-
-
-def program(*of):
-    class Program:
-        meetings = tuple(meetings_of(*one) for one in of)
-
-    return Program
-
-
-def meetings_of(group, said, awaits=False):
-    return meetings.Meeting(group, meetings.what(said), awaits)
-
-
-def test_all_are_awaited_where_gloo_is_impatient():
+def test_all_are_awaited_the_first_time():
+    """As gloo connects the ranks of a group then, and waits for each 30 s."""
     from torch_xla_cc._pod.pod_device.world import World
 
+    said = []
+
+    class Attendance:
+        def begin(self, key, calls, asks):
+            said.append((bool(calls), asks))
+
     world = World({"rank": "0", "world": "1"}, print, str)
-    world._attendance = asked = Asked()
-    sums, scatters = program(((0, 1), "all-reduce")), program(((0, 1), "reduce-scatter", True))
-    both = program(((0, 1), "all-reduce"), ((0, 2), "all-reduce"))
-    for one in (sums, sums, scatters, scatters, both, both):
-        world.meets(one)
-    key = meetings.what("all-reduce").partition(" ")[0]
-    assert asked.said == [
-        (((0, 1), 0), True),  # the first of a group
-        (((0, 1), 1), key),  # known: only told
-        (((0, 1), 2), True),
-        (((0, 1), 3), True),
-        (((0, 1), 4), False),  # of several groups: one may come when another has met
-        (((0, 2), 0), False),
-        (((0, 1), 5), key),
-        (((0, 2), 1), key),
+    world._attendance = Attendance()
+    sums, other = meetings.one((0, 1), "all-reduce"), meetings.one((0, 1), "all-gather")
+    both = meetings.Calls((*sums.groups, ((0, 2), ("h",))), {**sums.words, "h": "all-reduce"})
+    for calls in (sums, sums, other, both, both):
+        world.meets(calls, calls.key())
+    assert said == [
+        (True, "awaits"),
+        (False, ""),  # known: only told
+        (True, "asks"),
+        (True, "asks"),  # of several groups: one may come when another has met
+        (False, ""),
     ]
 
 

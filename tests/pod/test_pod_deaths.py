@@ -88,7 +88,7 @@ def test_a_rank_is_too_late():
     for message, took in outcomes:
         assert f"TORCH_XLA_CC_TIMEOUT_S is {limit_s:g}" in message
         assert took < limit_s + SLACK_S
-        waits, late = "has begun 2 programs with collectives, and is in", "has begun 1 programs"
+        waits, late = "has begun 2 collectives, and is in", "has begun 1 collectives"
         assert f"rank 0 {waits}" in message
         assert f"rank 1 {waits}" in message
         assert f"rank 2 {late}" in message

@@ -36,136 +36,144 @@ ENTRY %main (x: f32[4], y: f32[4]) -> f32[4] {
 
 def test_what_a_program_meets_in():
     def found(rank):
-        of_program = meetings.of_program(HLO, rank, 4)
-        return {meeting.group: meeting.what.partition(" ")[2] for meeting in of_program}
+        calls = meetings.of_program(HLO, rank, 4)
+        return {group: [calls.words[h] for h in hashes] for group, hashes in calls.groups}
 
     assert found(2) == {
-        (2, 3): "all-reduce f32[4] maximum; reduce-scatter f32[2] dimensions={0} maximum",
-        (0, 2): "all-to-all (f32[4], s32[2,3])",
-        (0, 1, 2, 3): "all-gather bf16[8,2] dimensions={0}",
+        (2, 3): ["all-reduce f32[4] maximum", "reduce-scatter f32[2] dimensions={0} maximum"],
+        (0, 2): ["all-to-all (f32[4], s32[2,3])"],
+        (0, 1, 2, 3): ["all-gather bf16[8,2] dimensions={0}"],
     }
     assert found(1) == {
-        (0, 1): "all-reduce f32[4] maximum",
-        (1, 3): "all-to-all (f32[4], s32[2,3])",
-        (0, 1, 2, 3): "all-gather bf16[8,2] dimensions={0}",
-        (0, 1, 3): "collective-permute u16[3] source_target_pairs={{0,1},{1,3}}",
+        (0, 1): ["all-reduce f32[4] maximum"],
+        (1, 3): ["all-to-all (f32[4], s32[2,3])"],
+        (0, 1, 2, 3): ["all-gather bf16[8,2] dimensions={0}"],
+        (0, 1, 3): ["collective-permute u16[3] source_target_pairs={{0,1},{1,3}}"],
     }
-    assert found(0)[0, 3] == "all-to-all f32[4] of reduce_scatter(kind=sum, dim=0)"
-    awaits = {meeting.group: meeting.awaits for meeting in meetings.of_program(HLO, 2, 4)}
-    assert awaits == {(2, 3): True, (0, 2): False, (0, 1, 2, 3): False}
+    assert found(0)[0, 3] == ["all-to-all f32[4] of reduce_scatter(kind=sum, dim=0)"]
     assert meetings.has_collectives(HLO)
     add = 'ROOT %a = f32[4]{0} add(%x, %x), metadata={op_name="all-reduce("}'
     local = f"ENTRY %m (x: f32[4]) -> f32[4] {{\n  {add}\n}}"
-    assert not meetings.of_program(local, 0, 4)
+    assert not meetings.of_program(local, 0, 4).groups
     assert not meetings.has_collectives(local)
 
 
-def test_meetings_are_counted_by_group():
-    begun = meetings.Begun()
-    assert [begun.begin(meetings.Meeting((0, 1), what, False)) for what in "ab"] == [0, 1]
-    assert begun.begin(meetings.Meeting((0, 2), "c", False)) == 0
-    assert [begun.at((0, 1), i) for i in range(3)] == ["a", "b", None]
+def test_what_is_said_of_it():
+    calls = meetings.of_program(HLO, 2, 4)
+    assert meetings.calls_of(calls.text()) == calls
+    assert calls.count() == 4
+    assert calls.key() == meetings.of_program(HLO, 2, 4).key()
+    assert calls.key() != meetings.of_program(HLO, 3, 4).key()
 
 
 class Heard:
-    def __init__(self):
-        self.asked, self.agreed, self.differ = [], [], []
+    """What an agreement has said, of programs that are texts: a letter for each collective."""
+
+    def __init__(self, group=(0, 1, 3)):
+        self.group = group
+        self.pinged, self.agreed, self.differ = [], [], []
         self.of = agreement.Agreement(
-            lambda *what: self.asked.append(what),
-            lambda *what: self.agreed.append(what),
-            self.differ.append,
+            lambda *what: self.pinged.append(what), self.agreed.append, self.differ.append
         )
 
+    def begins(self, rank, letters, asks="", group=None, *, known=False):
+        words = dict(zip(letters, [f"call {letter}" for letter in letters], strict=True))
+        calls = meetings.Calls(((group or self.group, tuple(letters)),), words)
+        self.of.begins(rank, calls.key(), None if known else calls, asks)
 
-def test_all_have_the_same():
-    heard, place = Heard(), ((0, 1, 3), 7)
-    heard.of.asked(1, place, "h all-reduce", False)
-    assert heard.asked == [(0, place), (3, place)]
-    heard.of.answered(0, place, None)
+
+def test_who_asks_waits_for_what_others_have_begun():
+    heard = Heard()
+    heard.begins(1, "ab", "asks")
+    assert heard.pinged == [(0, 0), (3, 0)]
+    heard.of.answered(0, 0)
     assert not heard.agreed
-    heard.of.answered(3, place, "h all-reduce")
-    assert heard.agreed == [(1, place)]
-    heard.of.answered(0, place, "h all-reduce")
-    heard.of.answered(0, place, "h all-reduce")  # as it runs it, and because it was asked
-    assert not heard.of._said and not heard.of._waits and not heard.differ
-
-
-def test_who_asks_last_waits_for_nobody():
-    heard, place = Heard(), ((0, 1), 0)
-    heard.of.answered(0, place, "h all-reduce")
-    heard.of.asked(1, place, "h all-reduce", False)
-    assert (heard.asked, heard.agreed) == ([], [(1, place)])
-    assert not heard.of._said and not heard.of._waits and not heard.differ
-
-
-def test_who_asks_when_all_have_answered_waits_for_nobody():
-    """Its own answer, to another that asked, overtook its question."""
-    heard, place = Heard(), ((0, 1), 0)
-    heard.of.asked(0, place, "h all-reduce", False)
-    heard.of.answered(1, place, "h all-reduce")
-    heard.of.asked(1, place, "h all-reduce", False)
-    assert heard.agreed == [(0, place), (1, place)]
-    assert not heard.of._said and not heard.of._waits and not heard.differ
-
-
-@pytest.mark.parametrize("asks", [False, True])
-def test_who_comes_later_has_another(asks):
-    heard, place = Heard(), ((0, 1, 2), 0)
-    heard.of.answered(0, place, "h all-reduce")
-    if asks:
-        heard.of.asked(1, place, "g all-gather", False)
-    else:
-        heard.of.answered(1, place, "g all-gather")
-    assert len(heard.differ) == 1
-    assert "rank 0 has all-reduce; rank 1 has all-gather" in heard.differ[0]
-    assert not heard.agreed
-
-
-@pytest.mark.parametrize("late", [False, True])
-def test_one_has_another(late):
-    heard, place = Heard(), ((0, 1, 3), 7)
-    heard.of.asked(1, place, "h all-reduce", False)
-    heard.of.answered(0, place, None)
-    heard.of.answered(3, place, None if late else "g all-gather")
-    assert bool(heard.differ) != late
-    if late:
-        assert heard.agreed == [(1, place)]
-        heard.of.answered(3, place, "g all-gather")
-    assert heard.differ == [
-        "the ranks of group [0,1,3] run programs of different collectives, the first of which is "
-        "number 1: rank 1 has all-reduce; rank 3 has all-gather"
-    ]
-
-
-def test_who_awaits_all_is_not_content_with_later():
-    heard, place = Heard(), ((0, 1), 0)
-    heard.of.asked(0, place, "h all-reduce", True)
-    heard.of.answered(1, place, None)
-    assert not heard.agreed
-    heard.of.asked(1, place, "h all-reduce", True)
-    assert sorted(heard.agreed) == [(0, place), (1, place)]
-    assert not heard.of._said and not heard.of._waits and not heard.differ
-
-
-def test_words_that_are_cut_differently_are_the_same():
-    heard, place = Heard(), ((0, 1), 0)
-    heard.of.asked(0, place, "h all-reduce; ", False)
-    heard.of.answered(1, place, "h all-reduce;")
-    assert heard.agreed == [(0, place)]
+    heard.of.answered(3, 0)
+    assert heard.agreed == [1]
+    heard.begins(0, "ab", "asks")  # it waits for the rank alone that has not begun so much
+    assert heard.pinged[2:] == [(3, 1)]
+    heard.of.answered(3, 1)
+    heard.of.answered(3, 1)
+    heard.begins(3, "ab", "asks")
+    assert heard.pinged[3:] == []
+    assert heard.agreed == [1, 0, 3]
     assert not heard.differ
 
 
-def test_words_of_what_was_said_before():
-    heard, group = Heard(), (0, 1)
-    for rank in group:
-        heard.of.answered(rank, (group, 0), "h all-reduce; all-gather")
-        heard.of.answered(rank, (group, 1), "g all-reduce; all-to-all; all-gather")
-    heard.of.answered(0, (group, 2), "h")
-    heard.of.answered(1, (group, 2), "g")
-    assert heard.differ[0].endswith("number 2: rank 0 has all-gather; rank 1 has all-to-all")
-    heard.of.answered(0, (group, 3), "h")
-    heard.of.answered(1, (group, 3), "i all-reduce; all-gather")
-    assert heard.differ[1].endswith("of which the first 2 are the same")
+@pytest.mark.parametrize("cut", [("abcde",), ("a", "bc", "de"), ("ab", "cde"), ("abcd", "e")])
+def test_programs_that_are_cut_elsewhere(cut):
+    heard = Heard()
+    for program in ("abc", "de"):
+        heard.begins(0, program)
+    for program in cut:
+        heard.begins(1, program)
+        heard.begins(3, program)
+    assert not heard.differ
+    assert not heard.of._rows[heard.group]._kept  # all have begun all
+    heard.begins(1, "x")
+    heard.begins(3, "y")
+    assert "number 6: rank 1 has call x; rank 3 has call y" in heard.differ[0]
+
+
+def test_what_differs_is_told_with_who_has_it():
+    heard = Heard()
+    heard.begins(0, "abc")
+    heard.begins(1, "a")
+    heard.begins(3, "ax")
+    assert heard.differ == [
+        "the ranks of group [0,1,3] run programs of different collectives, the first of which is "
+        "number 2: rank 0 has call b; rank 3 has call x"
+    ]
+    heard = Heard()
+    heard.begins(0, "ab")
+    heard.begins(3, "ab")
+    heard.begins(1, "ac", "asks")
+    assert heard.differ[0].endswith("rank 0 has call b; rank 1 has call c; rank 3 has call b")
+    assert not heard.agreed
+
+
+def test_what_was_said_once_is_known():
+    heard = Heard((0, 1))
+    for _ in range(3):
+        heard.begins(0, "ab", known=bool(heard.of._known))
+        heard.begins(1, "ab", known=True)
+    assert not heard.differ
+
+
+def test_groups_have_rows_of_their_own():
+    heard = Heard()
+    heard.begins(0, "a", group=(0, 1))
+    heard.begins(0, "b", group=(0, 3))
+    heard.begins(3, "b", group=(0, 3))
+    heard.begins(1, "a", group=(0, 1))
+    assert not heard.differ
+    assert heard.of.behind(0) == []
+    heard.begins(0, "a", group=(0, 1))
+    assert heard.of.behind(0) == [1]
+    assert heard.of.behind(1) == []
+
+
+def test_who_awaits_all_waits_until_they_have_come():
+    heard = Heard((0, 1))
+    heard.begins(0, "ab", "awaits")
+    assert not heard.pinged
+    assert not heard.agreed
+    heard.begins(1, "a", "awaits")
+    assert sorted(heard.agreed) == [0, 1]
+
+
+def test_one_that_has_ended_is_not_waited_for():
+    heard = Heard()
+    for rank in heard.group:
+        heard.begins(rank, "a")
+    heard.of.ended(3)
+    assert not heard.differ
+    heard.begins(1, "b", "asks")
+    assert heard.differ == ["rank 3 has ended, and others run a collective with it"]
+    heard = Heard()
+    heard.begins(0, "a")
+    heard.of.ended(1)
+    assert heard.differ == ["rank 1 has ended, and others run a collective with it"]
 
 
 def sums(rank, sizes):

@@ -53,7 +53,8 @@ ENTRY e {
 }
 """.replace("ALL", "{{0,1,2,3}}").replace("MADE_AT", _MADE_AT)
 _ORDER = (
-    *("all-reduce", "all-gather", "collective-permute", "all-to-all", "reduce-scatter"),
+    *("all-reduce", "all-gather", "collective-permute", "all-to-all"),
+    *("all-reduce", "reduce-scatter"),  # the first so that all are there
     *("all-reduce", "all-gather", "all-reduce", "all-gather"),
 )
 

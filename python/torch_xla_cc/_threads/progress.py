@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from torch_xla_cc import _C
 from torch_xla_cc._runtime import chains
@@ -25,19 +28,34 @@ from torch_xla_cc._threads import read_hooks
 _LOOK_MS = 1000
 _QUIET_MS = 200  # for which a thread that traces has something to do with a tensor
 
+_stepping: list[torch.optim.Optimizer] = []
 _synced: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
 
 
 @functools.cache
 def begin() -> None:
     """From the first group of a pod on."""
+    register_optimizer_step_pre_hook(_before_step)
     register_optimizer_step_post_hook(_after_step)
     rank = read_hooks.default_rank()
     threading.Thread(target=_serve, args=(rank, os.getpid()), daemon=True).start()
 
 
+def _before_step(optimizer: torch.optim.Optimizer, _: Any, __: Any) -> None:  # noqa: ANN401
+    if optimizer in _stepping:  # that step has failed
+        del _stepping[_stepping.index(optimizer) :]
+    _stepping.append(optimizer)
+
+
 def _after_step(optimizer: torch.optim.Optimizer, _: Any, __: Any) -> None:  # noqa: ANN401
-    """An optimizer has stepped: that is a step of the script too, if it has no other."""
+    """An optimizer has stepped: that is a step of the script too, if it has no other.
+
+    Of those that step others inside of their own step the outermost counts.
+    """
+    if optimizer in _stepping:
+        del _stepping[_stepping.index(optimizer) :]
+    if _stepping:
+        return
     syncs = read_hooks.syncs()
     if _synced.get(optimizer, syncs) == syncs:
         read_hooks.run_pending(read_hooks.default_rank())

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from . import hlo, protos
 from .meetings import COLLECTIVES
 
+_IMPATIENT = ("reduce-scatter",)  # in which gloo gives up on a rank that is 30 s late
 _ENTERED = ("call", "while", "conditional")
 _NOT_INLINED = protos.bytes_field(
     hlo.FRONTEND_ATTRIBUTES,
@@ -160,6 +161,10 @@ class _Order:
             more = b""
             operands = instruction.operands
             if instruction.opcode in COLLECTIVES:
+                if instruction.opcode in _IMPATIENT:
+                    meets = (self._met(instruction),)
+                    token = self._ids.new("call", hlo.TOKEN, [token.id], meets, _NOT_INLINED)
+                    after.append(token)
                 # XLA would move constants into the computation, and fold it there.
                 barriers = [self._ids.new("opt-barrier", shapes[i], [i]) for i in operands]
                 after += barriers
@@ -190,6 +195,16 @@ class _Order:
                 results, whole = [], hlo.renumbered(results[0], numbers)
             after += [call, *results, whole, token]
         return after, token
+
+    def _met(self, collective: hlo.Instruction) -> int:
+        """A computation in which those that are in a collective wait for each other, patiently."""
+        x, y = (self._ids.parameter(i, hlo.TOKEN) for i in range(2))
+        larger = self._ids.new("maximum", hlo.TOKEN, [x.id, y.id])
+        reduction = self._named([x, y, larger], larger)
+        token = self._ids.parameter(0, hlo.TOKEN)
+        groups = protos.only(collective.raw, *hlo.REPLICA_GROUPS)
+        met = self._ids.new("all-reduce", hlo.TOKEN, [token.id], [reduction], groups)
+        return self._named([token, met], met)
 
     def _alone(self, collective: hlo.Instruction, operands: Sequence[bytes]) -> int:
         """A computation with a collective and nothing else."""
