@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
+#include "torch_xla_cc/distributed/run_pending.h"
 #include "torch_xla_cc/distributed/transport.h"
 
 namespace xla_cc {
@@ -26,6 +27,8 @@ class XlaBackend final : public c10d::Backend {
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return issued_; }
+  // The end of the group: what it was called with runs, as others wait for it.
+  void shutdown() override { RunPendingBeforeWaiting(); }
 
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;

@@ -46,6 +46,8 @@ void BindDistributed(py::module_& m) {
     if (ours != nullptr) ours->StopCoalescing();
     return ours != nullptr;
   });
+  m.def("run_pending_before_waiting", &RunPendingBeforeWaiting,
+        py::call_guard<py::gil_scoped_release>());
   m.def("bounded_ms", [](int64_t timeout_ms) { return Bounded(Timeout(timeout_ms)).count(); });
   // With a group of gloo, of the same ranks, where ranks are processes, and the check between them.
   m.def(

@@ -7,19 +7,19 @@ where another rank waits for them, while this one waits for something that is no
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import ctypes
 import functools
 import os
+import sys
 import threading
 import weakref
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torch_xla_cc import _C
 from torch_xla_cc._runtime import chains
@@ -28,23 +28,16 @@ from torch_xla_cc._threads import read_hooks
 _LOOK_MS = 1000
 _QUIET_MS = 200  # for which a thread that traces has something to do with a tensor
 
-_stepping: list[torch.optim.Optimizer] = []
 _synced: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
 
 
 @functools.cache
 def begin() -> None:
     """From the first group of a pod on."""
-    register_optimizer_step_pre_hook(_before_step)
     register_optimizer_step_post_hook(_after_step)
+    atexit.register(_at_end, os.getpid())
     rank = read_hooks.default_rank()
     threading.Thread(target=_serve, args=(rank, os.getpid()), daemon=True).start()
-
-
-def _before_step(optimizer: torch.optim.Optimizer, _: Any, __: Any) -> None:  # noqa: ANN401
-    if optimizer in _stepping:  # that step has failed
-        del _stepping[_stepping.index(optimizer) :]
-    _stepping.append(optimizer)
 
 
 def _after_step(optimizer: torch.optim.Optimizer, _: Any, __: Any) -> None:  # noqa: ANN401
@@ -52,14 +45,23 @@ def _after_step(optimizer: torch.optim.Optimizer, _: Any, __: Any) -> None:  # n
 
     Of those that step others inside of their own step the outermost counts.
     """
-    if optimizer in _stepping:
-        del _stepping[_stepping.index(optimizer) :]
-    if _stepping:
-        return
+    stepping = sys._getframe(1)
+    outer = stepping.f_back
+    while outer is not None:
+        if outer.f_code is stepping.f_code:
+            return
+        outer = outer.f_back
     syncs = read_hooks.syncs()
     if _synced.get(optimizer, syncs) == syncs:
         read_hooks.run_pending(read_hooks.default_rank())
     _synced[optimizer] = syncs
+
+
+def _at_end(pid: int) -> None:
+    """The script ends well: what it has called, others may wait for."""
+    if os.getpid() == pid and getattr(sys, "last_value", None) is None:
+        with contextlib.suppress(RuntimeError):  # all is lost: who reads is told
+            read_hooks.run_pending(read_hooks.default_rank())
 
 
 def _serve(rank: int, pid: int) -> None:

@@ -112,6 +112,7 @@ def _meet(store: c10d_bindings.Store, rank: int, size: int, timeout: timedelta) 
 
 
 def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
+    _C.run_pending_before_waiting()  # for the others, to make the group
     rank, size, store = options.group_rank, options.group_size, _store(options)
     timeout = timedelta(milliseconds=_C.bounded_ms(_milliseconds(options)))
     gloo = c10d_bindings.ProcessGroupGloo(
