@@ -2,11 +2,11 @@
 
     PYTHONPATH=python python benchmarks/pod_steps.py [example ...]
 
-Steps of examples/clients, by torchrun on four ranks: on the pod, a program for each call and one
-for all, and on CPU devices between which the host carries each call (docs/distributed.md). A step
-is from one loss that rank 0 prints to the next; medians after the first ten. Then 64 MiB to the
-device and back beside memcpy, and the time from torchrun's start to the first sum, beside gloo's.
-Machines differ, and are busy: what is to be compared is of one run.
+Steps of examples/clients, by torchrun on four ranks: on the pod, with calls that stay in the graph
+and with a run at each of them, and on CPU devices between which the host carries each call
+(docs/distributed.md). A step is from one loss that a rank prints to the next; medians after the
+first ten. Then 64 MiB to the device and back beside memcpy, and the time from torchrun's start to
+the first sum, beside gloo's. Machines differ, and are busy: what is to be compared is of one run.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).parents[1]
+_kept = tempfile.TemporaryDirectory()
+SCRIPTS = Path(_kept.name)
 RANKS = 4
 STEPS, WARM = 40, 10
 LIMIT_S = 300  # of what torchrun starts
@@ -31,6 +33,7 @@ EXAMPLES = {
     "dtensor_tp": ["dtensor_tp.py"],
     "fsdp2": ["fsdp2.py"],
     "megatron_gpt": ["megatron_gpt.py"],
+    "megatron_gpt tp": ["megatron_gpt.py", "--tp=4"],
     "zero_optimizer": ["zero_optimizer.py"],
 }
 FIRST_SUM = """
@@ -51,23 +54,19 @@ assert x.cpu()[0] == 4
 """
 # A source tree has no entry point by which torch_xla would find the pod.
 WITH_THE_POD = """
-import contextlib, runpy, sys
+import runpy, sys
 import torch, torch_xla, txcc_pod
 import torch_xla_cc.distributed
 txcc_pod.register()
-_, how, *sys.argv = sys.argv
+del sys.argv[0]
 sys.path.insert(0, sys.argv[0].rpartition("/")[0])
-with contextlib.ExitStack() as stack:
-    if how == "in_graph":  # of this thread, so the backward pass has to be on it too
-        stack.enter_context(torch_xla_cc.distributed.in_graph())
-        stack.enter_context(torch.autograd.set_multithreading_enabled(False))
-    runpy.run_path(sys.argv[0], run_name="__main__")
+runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
 def _torchrun(device: str, code: str, *words: str) -> subprocess.Popen[str]:
-    with tempfile.NamedTemporaryFile("w", suffix=".py", delete=False) as script:
-        script.write(code)
+    script = SCRIPTS / f"{len(list(SCRIPTS.iterdir()))}.py"
+    script.write_text(code)
     command = [
         "timeout",
         str(LIMIT_S),
@@ -76,7 +75,7 @@ def _torchrun(device: str, code: str, *words: str) -> subprocess.Popen[str]:
         "torch.distributed.run",
         "--standalone",
     ]
-    command += [f"--nproc-per-node={RANKS}", script.name, *words]
+    command += [f"--nproc-per-node={RANKS}", str(script), *words]
     env = {**os.environ, "PJRT_DEVICE": device, "OMP_NUM_THREADS": "1"}
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "python"), env.get("PYTHONPATH", "")])
     return subprocess.Popen(
@@ -84,11 +83,12 @@ def _torchrun(device: str, code: str, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def step_ms(device: str, how: str, example: list[str]) -> float:
-    """Of a step of rank 0; its calls are run `at_once`, or as one program, `in_graph`."""
+def step_ms(device: str, calls: str, example: list[str]) -> float:
+    """Of a step; `calls` is TORCH_XLA_CC_CALLS."""
     path = str(ROOT / "examples/clients" / example[0])
     said = []
-    with _torchrun(device, WITH_THE_POD, how, path, *example[1:], f"--steps={STEPS}") as running:
+    os.environ["TORCH_XLA_CC_CALLS"] = calls
+    with _torchrun(device, WITH_THE_POD, path, *example[1:], f"--steps={STEPS}") as running:
         assert running.stdout is not None
         for line in running.stdout:
             if line.startswith("step "):
@@ -131,10 +131,12 @@ def main() -> None:
     import torch_xla_cc
 
     print(f"{RANKS} ranks, load {os.getloadavg()[0]:.0f}; ms of a step")
-    print(f"{'':20}{'pod':>10}{'in_graph':>10}{'host':>10}{'ratio':>8}{'ratio':>8}", flush=True)
+    print(
+        f"{'':20}{'each call':>10}{'in graph':>10}{'host':>10}{'ratio':>8}{'ratio':>8}", flush=True
+    )
     for name in sys.argv[1:] or EXAMPLES:
-        host = step_ms("CPU", "at_once", EXAMPLES[name])
-        pods = [step_ms("POD", how, EXAMPLES[name]) for how in ("at_once", "in_graph")]
+        host = step_ms("CPU", "each", EXAMPLES[name])
+        pods = [step_ms("POD", calls, EXAMPLES[name]) for calls in ("each", "graph")]
         ratios = "".join(f"{pod / host:8.2f}" for pod in pods)
         print(f"{name:20}{pods[0]:10.1f}{pods[1]:10.1f}{host:10.1f}{ratios}", flush=True)
     of_pod = torch_xla_cc.launch(transfers, nprocs=1, pod=True)[0]

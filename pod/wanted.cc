@@ -29,8 +29,8 @@ void NoteWanted() {
 }  // namespace xla_cc::pod
 
 // How often it was noted: more than `seen`, or as often after so long.
-extern "C" __attribute__((visibility("default"))) int64_t torch_xla_cc_pod_wanted(
-    int64_t seen, int64_t milliseconds) {
+extern "C" __attribute__((visibility("default"))) int64_t
+torch_xla_cc_pod_wanted(int64_t seen, int64_t milliseconds) {
   auto& wanted = xla_cc::pod::TheWanted();
   std::unique_lock lock(wanted.mutex);
   wanted.changed.wait_for(lock, std::chrono::milliseconds(milliseconds),

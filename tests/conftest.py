@@ -73,6 +73,14 @@ _NOT_ON_POD = {
     "test_tcp": "it gives no address to the device processes, which only torchrun's variables do",
     "test_the_host_can_be_forbidden": _OF_CPU,
 }
+# There the calls of torch.distributed stay in the graph: what is compared before each of them, and
+# breaks its group alone, is of `TORCH_XLA_CC_CALLS=each pytest --on-pod`.
+_OF_EACH_CALL = "of what is compared at each call: run it with TORCH_XLA_CC_CALLS=each"
+_NOT_STAYING = {
+    "test_faults",
+    *("test_after_a_mismatch", "test_after_a_time_limit", "test_after_an_error_among_coalesced"),
+    *("test_asked_for_by_a_signal", "test_worlds_that_failed_leave_no_threads", "test_processes"),
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -102,7 +110,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(0), append=False)
         if name in _CONCURRENT:
             item.add_marker("concurrent")
-        why = _NOT_ON_POD.get(name) or _NOT_ON_POD.get(item.name.partition("[")[0])
+        names = {name, item.name.partition("[")[0]}
+        why = next((_NOT_ON_POD[n] for n in names if n in _NOT_ON_POD), "")
+        if os.environ.get("TORCH_XLA_CC_CALLS") != "each" and names & _NOT_STAYING:
+            why = _OF_EACH_CALL
         if why and os.environ.get(torchrun.ON_POD):
             item.add_marker(pytest.mark.skip(reason=why))
 

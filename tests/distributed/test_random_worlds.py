@@ -24,6 +24,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import effort
+import pods
 import processes
 import pytest
 import world_launches
@@ -32,11 +33,12 @@ import world_programs
 import world_runner
 import world_shrink
 import worlds
-from world_programs import Program
+from world_programs import STAYING, Program
 
 # How many programs for each number of ranks.
 THREADS = {2: 40, 3: 60, 4: 40}
 PROCESSES = {2: 30, 3: 30}
+ON_POD = {3: 12}
 KILLED = {3: 2}
 LAUNCHES = {2: 12, 4: 20}
 BATCH = 40  # in one launch, or one request to processes
@@ -95,6 +97,14 @@ def test_processes(world):
             run_seeds(ranks, seeds, world, "processes") for seeds in _batches(PROCESSES[world])
         )
     _check_slow(slow, PROCESSES[world])
+
+
+@pytest.mark.parametrize("world", ON_POD)
+def test_calls_that_stay_in_the_graph(world):
+    pytest.importorskip("jaxlib", reason="the pod needs it")
+    with pods.ranks(world) as ranks:
+        slow = sum(run_seeds(ranks, seeds, world, STAYING) for seeds in _batches(ON_POD[world]))
+    _check_slow(slow, ON_POD[world])
 
 
 def run_killed(seed: int, world: int) -> None:

@@ -34,6 +34,8 @@ KINDS = ["SUM"] * 4 + ["MAX", "MIN", "PRODUCT", "AVG"]
 PLAIN = 0.9  # of programs have one shape, type and kind: XLA compiles nothing new for them
 LONG_S, SHORT_S = 60.0, 0.5
 
+STAYING = "staying"  # processes whose calls stay in the graph: of a fault all hear, and end
+NO_FAULTS = {"none": 1}
 FAULTS = {
     "none": 6,
     "differ": 12,
@@ -322,7 +324,8 @@ def drawn(seed: int, world: int, where: str, killed: bool = False) -> Program:
     plain = rng.random() < PLAIN
     groups = groups_of(rng, world)
     events = [_event(rng, groups, plain, tag) for tag in range(rng.randint(1, rng.choice([4, 12])))]
-    fault, events = _fault(rng, groups, events, KILLS if killed else FAULTS)
+    faults = KILLS if killed else NO_FAULTS if where == STAYING else FAULTS
+    fault, events = _fault(rng, groups, events, faults)
     if fault.kind == "none" and rng.random() < 0.3:
         group = rng.randrange(len(groups))
         tag = 500 + len(events)  # which objects are sent without

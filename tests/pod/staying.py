@@ -13,6 +13,7 @@ import torch_xla.debug.metrics as met
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 import torch_xla_cc.distributed
+from torch_xla_cc.adapters import optimizers
 
 ROUNDS = 3
 
@@ -200,10 +201,13 @@ def runs_script(rank, seed, device_type):
 
 def steps(rank, how, count_of):
     """Training that never reads: programs that a step runs, and that are made after the third."""
-    with world() as (device, _):
+    with contextlib.ExitStack() as stack:
+        device, _ = stack.enter_context(world())
+        if how.endswith("adapter"):
+            stack.enter_context(optimizers.installed())
         torch.manual_seed(0)
         model = torch.nn.Linear(4, 4).to(device)
-        if how == "zero":
+        if how.startswith("zero"):
             optimizer = ZeroRedundancyOptimizer(
                 model.parameters(), torch.optim.SGD, lr=0.1, momentum=0.9
             )

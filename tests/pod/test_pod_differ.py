@@ -61,7 +61,7 @@ def test_what_a_program_meets_in():
 def test_what_is_said_of_it():
     calls = meetings.of_program(HLO, 2, 4)
     assert meetings.calls_of(calls.text()) == calls
-    assert calls.count() == 4
+    assert calls.total() == 4
     assert calls.key() == meetings.of_program(HLO, 2, 4).key()
     assert calls.key() != meetings.of_program(HLO, 3, 4).key()
 

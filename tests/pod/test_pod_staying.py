@@ -14,8 +14,6 @@ def run(size, fn, *args, **options):
     return pods.run(size, staying.at, uuid.uuid4().hex, fn, *args, **options)
 
 
-
-
 def test_calls_run_when_they_are_read():
     found = run(RANKS, staying.runs_once)
     for rank, (calling, reading, (x, gathered, parts)) in enumerate(found):
@@ -65,7 +63,7 @@ def test_ranks_cut_what_they_have_where_they_like(seed):
     assert found == run(RANKS, staying.runs_script, seed, "cpu")
 
 
-@pytest.mark.parametrize("how", ["plain", "sync", "zero"])
+@pytest.mark.parametrize("how", ["plain", "sync", "zero", "adapter", "zero, adapter"])
 def test_a_step_is_one_program(how):
     steps = 8
     found = run(RANKS, staying.steps, how, steps)

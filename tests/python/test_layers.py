@@ -61,7 +61,7 @@ FLOORS = {
         *(
             tuple(f"pod/{name}{suffix}" for name in names for suffix in (".h", ".cc"))
             for names in (
-                ("event", "segments", "process", "element_type"),
+                ("event", "segments", "process", "element_type", "wanted"),
                 ("link",),
                 ("objects",),
                 ("entry",),

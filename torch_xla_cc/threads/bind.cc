@@ -287,12 +287,13 @@ void BindThreads(py::module_& m) {
   });
   py::class_<ClosedGate>(m, "op_gate")
       .def(py::init<>())
-      .def("__enter__",
-           [](ClosedGate& gate) -> ClosedGate& {
-             gate.Close();
-             return gate;
-           },
-           py::return_value_policy::reference)
+      .def(
+          "__enter__",
+          [](ClosedGate& gate) -> ClosedGate& {
+            gate.Close();
+            return gate;
+          },
+          py::return_value_policy::reference)
       .def("__exit__", [](ClosedGate& gate, const py::args&) { gate.Open(); })
       .def("is_quiet", &ClosedGate::IsQuiet, py::call_guard<py::gil_scoped_release>());
   m.def("ranks_meet", &Meet, "rank"_a, "hash"_a, "run"_a, "wait"_a, "program"_a = py::none());

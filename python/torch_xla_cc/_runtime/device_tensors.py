@@ -5,10 +5,12 @@ The functions of torch_xla are looked up when they are called: read hooks may st
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
 import torch_xla
+from torch.optim.optimizer import Optimizer
 from torch.utils import dlpack
 from torch_xla import runtime
 
@@ -19,6 +21,9 @@ from torch_xla_cc._runtime.private import (
     functionalize_replace,
     is_functional_tensor,
 )
+
+# What torch has around the step of each optimizer.
+_STEP = Optimizer.profile_hook_step(len).__code__
 
 
 def become(tensor: torch.Tensor, value: torch.Tensor) -> None:
@@ -32,8 +37,20 @@ def become(tensor: torch.Tensor, value: torch.Tensor) -> None:
     functionalize_commit_update(tensor)
 
 
+def is_step_of_another() -> bool:
+    """Whether an optimizer steps inside of the step of another, as in ZeroRedundancyOptimizer."""
+    steps = 0
+    frame = sys._getframe()
+    while frame is not None and steps < 2:
+        steps += frame.f_code is _STEP
+        frame = frame.f_back  # type: ignore[assignment]
+    return steps > 1
+
+
 def end_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
-    """Run what is pending, if its parameters are XLA tensors."""
+    """Run what is pending, if its parameters are XLA tensors. Once for steps in a step."""
+    if is_step_of_another():
+        return
     tensors = (x for group in optimizer.param_groups for x in group["params"])
     if any(x.device.type == "xla" for x in tensors):
         torch_xla.sync()

@@ -23,6 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torch_xla_cc import _C
 from torch_xla_cc._runtime import chains
+from torch_xla_cc._runtime.device_tensors import is_step_of_another
 from torch_xla_cc._threads import read_hooks
 
 _LOOK_MS = 1000
@@ -45,12 +46,8 @@ def _after_step(optimizer: torch.optim.Optimizer, _: Any, __: Any) -> None:  # n
 
     Of those that step others inside of their own step the outermost counts.
     """
-    stepping = sys._getframe(1)
-    outer = stepping.f_back
-    while outer is not None:
-        if outer.f_code is stepping.f_code:
-            return
-        outer = outer.f_back
+    if is_step_of_another():
+        return
     syncs = read_hooks.syncs()
     if _synced.get(optimizer, syncs) == syncs:
         read_hooks.run_pending(read_hooks.default_rank())

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "torch_xla_cc/distributed/graph/rows.h"
-#include "torch_xla_cc/distributed/run_pending.h"
 #include "torch_xla_cc/distributed/reductions.h"
+#include "torch_xla_cc/distributed/run_pending.h"
 #include "torch_xla_cc/distributed/work.h"
 #include "torch_xla_cc/distributed/write_into.h"
 #include "torch_xla_cc/errors.h"

@@ -47,7 +47,7 @@ class Calls(NamedTuple):
     groups: tuple[tuple[Group, tuple[str, ...]], ...]  # hashes, in their order
     words: dict[str, str]  # of hashes
 
-    def count(self) -> int:
+    def total(self) -> int:
         """How many there are."""
         return sum(len(hashes) for _, hashes in self.groups)
 
@@ -155,4 +155,3 @@ def _groups(attributes: str, size: int) -> list[tuple[int, ...]]:
     if "source_target_pairs" in attributes:
         return [tuple(sorted({rank for pair in groups for rank in pair}))]
     return groups or [tuple(range(size))]
-

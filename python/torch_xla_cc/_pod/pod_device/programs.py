@@ -117,7 +117,7 @@ def _known(client: Any, loaded: Any, options: bytes) -> Program:
     ]
     text = module.to_string()
     calls = of_program(text, client.process_index(), len(client.devices()))
-    collectives = max(1, calls.count()) if has_collectives(text) else 0
+    collectives = max(1, calls.total()) if has_collectives(text) else 0
     return Program(
         loaded, options, facts, frozenset(donated), sizes, collectives, calls, calls.key()
     )
