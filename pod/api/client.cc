@@ -236,3 +236,15 @@ extern "C" __attribute__((visibility("default"))) bool torch_xla_cc_pod_leave(in
   }
   return all;
 }
+
+// For how long a rank may wait in a collective of these, for as long as it is not longer than
+// TORCH_XLA_CC_TIMEOUT_S.
+extern "C" __attribute__((visibility("default"))) void torch_xla_cc_pod_limit(
+    const int64_t* members, int64_t count, int64_t milliseconds) {
+  using xla_cc::pod::Kind;
+  const std::lock_guard lock(xla_cc::pod::living_mutex);
+  const std::vector<int64_t> group(members, members + count);
+  for (auto* client : xla_cc::pod::living) {
+    client->link->Say(Kind::kLimit, xla_cc::pod::Writer().Ints(group).Int(milliseconds));
+  }
+}

@@ -1,6 +1,7 @@
 """What tests do with calls of torch.distributed that stay in the graph of a rank of the pod."""
 
 import contextlib
+import datetime
 import os
 import random
 import threading
@@ -25,10 +26,12 @@ def at(rank, key, fn, *args):
     return fn(rank, *args)
 
 
-def _init():
+def _init(**options):
     whole = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), None, False)
     place = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
-    dist.init_process_group("cpu:gloo,xla:xla_cc", store=dist.PrefixStore(_key, whole), **place)
+    dist.init_process_group(
+        "cpu:gloo,xla:xla_cc", store=dist.PrefixStore(_key, whole), **place, **options
+    )
 
 
 @contextlib.contextmanager
@@ -282,6 +285,21 @@ def differ(rank):
         return x.tolist()
     except RuntimeError as error:
         return str(error)
+
+
+def is_late(rank, limit_s, late_s):
+    """The last rank comes later than its group waits."""
+    _init(timeout=datetime.timedelta(seconds=limit_s))
+    x = torch.ones(4).to("xla")
+    dist.all_reduce(x)
+    first = x.tolist()
+    if rank == 2:
+        time.sleep(late_s)
+    dist.all_reduce(x)
+    try:
+        return first, x.tolist()
+    except RuntimeError as error:
+        return first, str(error)
 
 
 def wakes_often(rank, rounds):

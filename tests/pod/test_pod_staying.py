@@ -91,6 +91,16 @@ def test_what_differs_among_those_that_are_pending():
             assert "rank 1 has all-gather f32[12]" in error
 
 
+def test_a_rank_is_later_than_its_group_waits():
+    limit_s, late_s = 3.0, 6.0
+    with pods.ranks(RANKS) as ranks:
+        late = staying.at, uuid.uuid4().hex, staying.is_late, limit_s, late_s
+        for first, error in ranks.run(pods.joined, *late):
+            assert first == [3.0] * 4
+            assert "the time limit of a group in it is 3 s" in error
+            assert "rank 2 has begun 1 collectives, and has ended them" in error
+
+
 def test_a_thread_that_waits_now_and_then():
     rounds = 15
     value = 0.0

@@ -41,6 +41,18 @@ def begin() -> None:
     threading.Thread(target=_serve, args=(rank, os.getpid()), daemon=True).start()
 
 
+def limit(members: list[int], milliseconds: int) -> None:
+    """How long a rank may wait in a collective of a group."""
+    array = (ctypes.c_int64 * len(members))(*members)
+    _plugin().torch_xla_cc_pod_limit(
+        array, ctypes.c_int64(len(members)), ctypes.c_int64(milliseconds)
+    )
+
+
+def _plugin() -> ctypes.CDLL:
+    return ctypes.CDLL(str(Path(_C.__file__).with_name("libpod.so")))
+
+
 def _after_step(optimizer: torch.optim.Optimizer, _: Any, __: Any) -> None:  # noqa: ANN401
     """An optimizer has stepped: that is a step of the script too, if it has no other.
 
@@ -62,7 +74,7 @@ def _at_end(pid: int) -> None:
 
 
 def _serve(rank: int, pid: int) -> None:
-    wanted = ctypes.CDLL(str(Path(_C.__file__).with_name("libpod.so"))).torch_xla_cc_pod_wanted
+    wanted = _plugin().torch_xla_cc_pod_wanted
     wanted.argtypes, wanted.restype = (ctypes.c_int64, ctypes.c_int64), ctypes.c_int64
     seen = 0
     while os.getpid() == pid:

@@ -68,10 +68,13 @@ def _calls_stay(is_pod: bool) -> bool:
     return value == "graph"
 
 
+def _members(options: Any) -> list[int]:  # noqa: ANN401 (types of c10d)
+    return list(options.global_ranks_in_group) or list(range(options.group_size))
+
+
 def _group(options: Any) -> _C.RankGroup:  # noqa: ANN401 (types of c10d)
-    members = list(options.global_ranks_in_group) or list(range(options.group_size))
     world_size = dist.get_world_size() if dist.is_initialized() else options.group_size
-    return _C.RankGroup(options.group_id, members, world_size, options.group_rank)
+    return _C.RankGroup(options.group_id, _members(options), world_size, options.group_rank)
 
 
 def _milliseconds(options: Any) -> int:  # noqa: ANN401
@@ -123,9 +126,10 @@ def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
         _replicas.require(size)
     is_pod = runtime.device_type() == "POD"
     stay = in_graph and _calls_stay(is_pod)
+    group, milliseconds = _group(options), _milliseconds(options)
     if stay and is_pod:
         progress.begin()
-    group, milliseconds = _group(options), _milliseconds(options)
+        progress.limit(sorted(_members(options)), _C.bounded_ms(milliseconds))
     return _C.process_backend(
         gloo, store, _check_mode(), in_graph, stay, is_pod, group, milliseconds
     )

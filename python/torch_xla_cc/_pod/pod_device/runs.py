@@ -47,21 +47,23 @@ class Runs:
         self._held: set[Job] = set()  # of those that wait, which lose() leaves alone
         self._met = 0  # collectives that have begun
         self._computes = False  # and does not only wait
-        self._since: float | None = None  # when the last of them began, while it runs
+        # When the program with the last of them began, while it runs, and how long it may wait.
+        self._running: tuple[float, float] | None = None
         self._begin()
 
     def _begin(self) -> None:
-        self._waiting: dict[Job, tuple[int, int]] = {}  # the request, and its collectives
+        # The request, how many collectives there are, and how long they may wait.
+        self._waiting: dict[Job, tuple[int, int, float]] = {}
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
         threading.Thread(target=self._work, args=(self._jobs,), daemon=True).start()
 
-    def add(self, job: Job, request: int, collectives: int) -> None:
+    def add(self, job: Job, request: int, collectives: int, limit_s: float = 0.0) -> None:
         """Do it after all others; at once, if there are none and it waits for no other rank."""
         with self._lock:
             broken = self._broken if collectives else None
             here = not collectives and not self._waiting
             if broken is None:
-                self._waiting[job] = request, collectives
+                self._waiting[job] = request, collectives, limit_s
             jobs = self._jobs
         if broken is not None:
             job.fail(broken)
@@ -84,7 +86,7 @@ class Runs:
             self._waiting.update((job, before[job]) for job in self._held if job in before)
             for job in failed:
                 job.fail(error)
-        for request, _ in failed.values():
+        for request, *_ in failed.values():
             self._refuse(request, error)
 
     def hold(self, job: Job) -> None:
@@ -98,54 +100,52 @@ class Runs:
         while jobs is self._jobs:
             self._do(jobs.get())
 
-    def watch(
-        self, limit_s: float, late: Callable[[float], None], stalled: Callable[[], None]
-    ) -> None:
-        """Call `late` when a program that meets others has run for that long, and only waits.
+    def watch(self, late: Callable[[float, float], None], stalled: Callable[[], None]) -> None:
+        """Call `late`, with how long it has run and its limit, of one that only waits for others.
 
-        Before that, from time to time, `stalled`.
+        Before the limit, from time to time, `stalled`.
         """
-        threading.Thread(target=self._watch, args=(limit_s, late, stalled), daemon=True).start()
+        threading.Thread(target=self._watch, args=(late, stalled), daemon=True).start()
 
-    def _watch(
-        self, limit_s: float, late: Callable[[float], None], stalled: Callable[[], None]
-    ) -> None:
-        look_s = min(_LOOK_S, limit_s / 4)
+    def _watch(self, late: Callable[[float, float], None], stalled: Callable[[], None]) -> None:
         said = 0.0
         while self._broken is None:
             used = time.process_time()
-            time.sleep(look_s)
-            self._computes = time.process_time() - used > _BUSY * look_s
-            since, now = self._since, time.monotonic()
-            if since is None or self._computes or now - since < look_s:
+            time.sleep(_LOOK_S)
+            self._computes = time.process_time() - used > _BUSY * _LOOK_S
+            running, now = self._running, time.monotonic()
+            if running is None or self._computes or now - running[0] < _LOOK_S:
                 continue
+            since, limit_s = running
             if now - since < limit_s:
                 stalled()
                 continue
             if now - said > _SAY_AGAIN_S:
                 said = now
-                late(now - since)
+                late(now - since, limit_s)
 
     def meets(self) -> bool:
         """Whether a program that meets others runs, or waits for its turn."""
         with self._lock:
-            return any(collectives for _, collectives in self._waiting.values())
+            return any(collectives for _, collectives, _ in self._waiting.values())
 
     def where(self) -> str:
         """How far it is, in words."""
-        does = "has ended them" if self._since is None else "is in the last program of them"
-        if self._since is not None and self._computes:
+        running = self._running is not None
+        does = "is in the last program of them" if running else "has ended them"
+        if running and self._computes:
             does += f", and {COMPUTES}"
         return f"has begun {self._met} collectives, and {does}"
 
     def _do(self, job: Job) -> None:
-        if collectives := self._waiting.get(job, (0, 0))[1]:
+        _, collectives, limit_s = self._waiting.get(job, (0, 0, 0.0))
+        if collectives:
             self._met += collectives
-            self._since = time.monotonic()
+            self._running = time.monotonic(), limit_s
             try:
                 self._finish(job)
             finally:
-                self._since = None
+                self._running = None
         else:
             self._finish(job)
 
@@ -153,7 +153,7 @@ class Runs:
         try:
             answer = job.work()
         except Exception as error:
-            meets_others = self._waiting.get(job, (0, 0))[1]
+            meets_others = self._waiting.get(job, (0, 0, 0.0))[1]
             if meets_others and not self._heard.wait(_TO_HEAR_S):  # of a rank that has gone
                 self._failed(error)  # who waits for this rank would wait for ever
                 self._heard.wait(_TO_HEAR_S)  # lose() says it better
@@ -166,7 +166,7 @@ class Runs:
     def _end(self, job: Job, error: BaseException | None = None) -> int | None:
         """The request that is to be answered; None if lose() has done that."""
         with self._lock:
-            request, _ = self._waiting.pop(job, (None, 0))
+            request, *_ = self._waiting.pop(job, (None, 0, 0.0))
             self._held.discard(job)
             if request is not None and error is not None:
                 job.fail(error)

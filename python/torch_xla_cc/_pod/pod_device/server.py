@@ -17,6 +17,7 @@ import numpy as np
 
 from . import errors, programs, runs, store, types
 from .jaxlib_xla import xla
+from .meetings import Group
 from .wire import Kind, Line, Reader, Writer
 from .world import World
 
@@ -35,6 +36,7 @@ class Server:
         self._accounts = store.Accounts()
         self._runs = runs.Runs(line, self._failed)
         self._compiles: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._limits: dict[Group, float] = {}  # of groups, in seconds
         self._world: World | None = None
         self._client: Any
 
@@ -64,7 +66,7 @@ class Server:
         self._world = World(options, self._lost, self._runs.where, self._wanted)
         self._client = self._world.client
         if self._world.size > 1:
-            self._runs.watch(self._world.timeout_s, self._world.late, self._world.stalled)
+            self._runs.watch(self._world.late, self._world.stalled)
         version = f"torch_xla_cc pod on jaxlib's {self._client.platform_version}"
         answer = Writer().number(self._world.rank).number(self._world.size).text(version)
         self._line.answer(request, answer)
@@ -190,6 +192,10 @@ class Server:
         figures = Writer().number(self._accounts.now).number(self._accounts.most).number(limit)
         self._line.answer(request, figures)
 
+    def _limit(self, request: int, body: Reader) -> None:
+        group = tuple(body.numbers())
+        self._limits[group] = max(body.number() / 1000, self._limits.get(group, 0.0))
+
     def _unload(self, request: int, body: Reader) -> None:
         self._programs.pop(body.number(), None)
 
@@ -212,7 +218,10 @@ class Server:
         execution = runs.Execution(
             self._client, program, inputs, kept, outputs, self._accounts, self._world.meets
         )
-        self._runs.add(execution, request, program.collectives)
+        groups = [tuple(sorted(group)) for group, _ in program.calls.groups]
+        limits = [self._limits[group] for group in groups if group in self._limits]
+        limit_s = min([*limits, self._world.timeout_s])
+        self._runs.add(execution, request, program.collectives, limit_s)
 
     _DO: ClassVar[dict[Kind, Callable[[Server, int, Reader], None]]] = {
         Kind.START: _start,
@@ -230,6 +239,7 @@ class Server:
         Kind.DEVICE_MEMORY: _device_memory,
         Kind.UNLOAD: _unload,
         Kind.EXECUTE: _execute,
+        Kind.LIMIT: _limit,
     }
 
 

@@ -30,6 +30,7 @@ class Kind(enum.IntEnum):
     UNLOAD = 14
     EXECUTE = 15
     STOP = 16
+    LIMIT = 17
     ANSWER = 64
     RELEASED = 65
     LOST = 66

@@ -76,12 +76,12 @@ class World:
         if self._attendance is not None:
             self._attendance.stalled()
 
-    def late(self, waited_s: float) -> None:
+    def late(self, waited_s: float, limit_s: float) -> None:
         """Have all ranks hear that this one has waited too long in a program."""
         if self._attendance is not None:
             self._attendance.late(
                 f"rank {self.rank} waited {waited_s:.0f} s in a program with collectives, and "
-                f"TORCH_XLA_CC_TIMEOUT_S is {self.timeout_s:g}"
+                f"{_whose(limit_s, self.timeout_s)}"
             )
 
     def _started(self, options: Mapping[str, str], lost: attendance.Lost) -> Any:
@@ -172,6 +172,13 @@ class World:
             collectives=gloo,
             num_devices=1,
         )
+
+
+def _whose(limit_s: float, timeout_s: float) -> str:
+    """Which limit it is."""
+    if limit_s < timeout_s:
+        return f"the time limit of a group in it is {limit_s:g} s"
+    return f"TORCH_XLA_CC_TIMEOUT_S is {timeout_s:g}"
 
 
 def _split(address: str) -> tuple[str, int]:
