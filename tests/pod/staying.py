@@ -9,6 +9,7 @@ import time
 
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
 import torch_xla
 import torch_xla.debug.metrics as met
 from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -287,6 +288,88 @@ def differ(rank):
         return str(error)
 
 
+def in_twins(rank, crossed):
+    """Two groups of the same ranks: rank 0 reads after each call, and rank 1 in the end."""
+    _init()
+    device = torch_xla.device()
+    groups = [dist.new_group([0, 1]) for _ in range(2)]
+    values = [torch.full((3,), 10.0**i * (rank + 1)).to(device) for i in range(2)]
+    try:
+        for i in (1, 0) if crossed and rank else (0, 1):
+            dist.all_reduce(values[i], group=groups[i])
+            if rank == 0:
+                values[i].tolist()
+        found = [x.tolist() for x in values]
+        dist.destroy_process_group()
+        return found
+    except RuntimeError as error:
+        return str(error)
+
+
+def compiles(rank):
+    """Rank 1's graph takes longer to capture; others wait for it meanwhile."""
+    with world() as (device, _):
+
+        def step(x):
+            y = functional.all_reduce(x, "sum", dist.group.WORLD)
+            for _ in range(300 if rank == 1 else 1):
+                y = (y * 1.5).sin() / 1.5 + x
+            return functional.all_reduce(y, "sum", dist.group.WORLD)
+
+        x = torch.full((4,), rank + 1.0).to(device)
+        dist.all_reduce(x)
+        compiled = torch.compile(step, backend="openxla")
+        return [compiled(x / (i + 2)).tolist() for i in range(3)]
+
+
+def asks_for_shapes(rank):
+    """Rank 1 asks for shapes, which is no operator, while a thread runs what is pending."""
+    with world() as (device, store):
+        wrong = ""
+        for i in range(3):
+            x = torch.full((2, 3), rank + 1.0).to(device)
+            fresh = [x[:, : n % 3 + 1] * n for n in range(100)]
+            dist.all_reduce(x)
+            if rank == 0:
+                x.tolist()
+                store.set(f"shapes {i}", "")
+                continue
+            while not store.check([f"shapes {i}"]):
+                time.sleep(0.003)
+                for n, y in enumerate(fresh):
+                    if y.shape != (2, n % 3 + 1):
+                        wrong = f"{n}: {y.shape}"
+        return wrong
+
+
+def uses_tensors(rank, how):
+    """A thread of rank 1 has something to do with tensors again and again, and never runs it."""
+    with world() as (device, store):
+        x = torch.full((3,), rank + 1.0).to(device)
+        n = torch.zeros(1).to(device)
+        ended = threading.Event()
+
+        def fetch():
+            while not ended.wait(0.05):
+                torch.ones(4).to(device) * 2
+
+        thread = threading.Thread(target=fetch)
+        if how == "thread" and rank == 1:
+            thread.start()
+        dist.all_reduce(x)
+        if rank == 0:
+            x.tolist()
+            store.set(how, "")
+        while rank and not store.check([how]):
+            time.sleep(0.05)
+            if how == "polls":
+                n = n + 1
+        ended.set()
+        if thread.is_alive():
+            thread.join()
+        return x.tolist()
+
+
 def is_late(rank, limit_s, late_s):
     """The last rank comes later than its group waits."""
     _init(timeout=datetime.timedelta(seconds=limit_s))
@@ -334,14 +417,14 @@ def calls_in_threads(rank):
         read = []
 
         def reads():
-            for i in range(20):
+            for i in range(4):
                 read.append((own + i).tolist()[0])
 
-        thread = threading.Thread(target=reads)
-        thread.start()
-        thread.join()
         for _ in range(5):
+            thread = threading.Thread(target=reads)
+            thread.start()
             dist.all_reduce(x, group=group)
+            thread.join()
             x = x / 3
         return x.tolist(), read
 

@@ -91,6 +91,30 @@ def test_what_differs_among_those_that_are_pending():
             assert "rank 1 has all-gather f32[12]" in error
 
 
+def test_groups_of_the_same_ranks():
+    for found in run(2, staying.in_twins, False):
+        assert found == [[3.0] * 3, [30.0] * 3]
+    with pods.ranks(2) as ranks:
+        for error in ranks.run(pods.joined, staying.at, uuid.uuid4().hex, staying.in_twins, True):
+            assert "run programs of different collectives" in error
+            assert error.count("in group") == 2
+
+
+def test_a_rank_captures_while_others_wait():
+    slow, *others = sorted(run(2, staying.compiles, timeout_s=120), key=len)
+    assert others == [slow]
+
+
+def test_shapes_while_a_thread_runs_what_is_pending():
+    assert run(2, staying.asks_for_shapes) == ["", ""]
+
+
+@pytest.mark.parametrize("how", ["thread", "polls"])
+def test_tensors_are_used_all_the_time(how):
+    for found in run(2, staying.uses_tensors, how):
+        assert found == [3.0] * 3
+
+
 def test_a_rank_is_later_than_its_group_waits():
     limit_s, late_s = 3.0, 6.0
     with pods.ranks(RANKS) as ranks:
@@ -114,7 +138,7 @@ def test_a_thread_that_waits_now_and_then():
 
 def test_threads_of_a_rank():
     found = run(RANKS, staying.calls_in_threads)
-    assert found == [([2.0] * 4, [float(i) for i in range(20)])] * RANKS
+    assert found == [([2.0] * 4, [float(i) for _ in range(5) for i in range(4)])] * RANKS
 
 
 def test_a_run_at_each_call():

@@ -1,5 +1,6 @@
 #include "torch_xla_cc/distributed/run_pending.h"
 
+#include <c10/util/Exception.h>
 #include <c10/util/ScopeExit.h>
 
 #include "torch_xla_cc/graph/target.h"
@@ -20,6 +21,21 @@ void RunPendingBeforeWaiting() {
   if (!AnyToken()) return;  // as between processes on CPU, TPU and GPU
   const py::gil_scoped_acquire locked;
   if (!CurrentTarget().RanksAreThreads()) CallPython(Python().run_graph);
+}
+
+void RunPendingOnce(std::atomic<bool>& asked) {
+  if (!asked.exchange(true)) RunPendingBeforeWaiting();
+}
+
+void RunPendingAtEnd() {
+  const py::gil_scoped_acquire locked;
+  try {
+    RunPendingBeforeWaiting();
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable("torch_xla_cc: what was pending at the end of a group");
+  } catch (const std::exception& error) {
+    TORCH_WARN("torch_xla_cc: what was pending at the end of a group: ", error.what());
+  }
 }
 
 void RunPending(const RankGroup& group, Timeout timeout) {

@@ -1,6 +1,8 @@
 // What a rank has in its graph, run or thrown away for a call of torch.distributed.
 #pragma once
 
+#include <atomic>
+
 #include "torch_xla_cc/groupcall/group_call.h"
 
 namespace xla_cc {
@@ -14,6 +16,10 @@ bool LongPending();
 // Before this rank, a process, waits for something that is not in its graph: others that wait for
 // what it has pending may be needed for it to come.
 void RunPendingBeforeWaiting();
+// The same where somebody asks whether it has come, which may be often: the first time.
+void RunPendingOnce(std::atomic<bool>& asked);
+// The same at the end of a group, whose error, if there is one, others have told or will tell.
+void RunPendingAtEnd();
 // Throws it away: a later step shall not run it.
 void DropPending(const RankGroup& group);
 

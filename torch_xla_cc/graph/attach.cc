@@ -27,7 +27,8 @@ thread_local uint64_t attaching_for = 0;
 void EnsureComputation(const Plan& plan) {
   if (plan.computation != nullptr) return;
   const std::string op = Name(OpFor(plan.lowered.collective));
-  py::object made = Python().computation_from_module("xla_cc." + op, py::bytes(plan.lowered.bytes));
+  const std::string name = "xla_cc." + op + (plan.in.empty() ? "" : " in " + plan.in);
+  py::object made = Python().computation_from_module(name, py::bytes(plan.lowered.bytes));
   py::str op_name = "xla_cc::" + op;
   if (plan.computation != nullptr) return;  // another thread was first, while this one made it
   plan.op_name = op_name.release().ptr();

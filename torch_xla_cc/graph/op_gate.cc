@@ -1,14 +1,15 @@
 #include "torch_xla_cc/graph/op_gate.h"
 
 #include <ATen/record_function.h>
-#include <torch/csrc/utils/pybind.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
-#include <optional>
 #include <thread>
+
+#include "torch_xla_cc/gil.h"
 
 namespace xla_cc {
 namespace {
@@ -17,7 +18,8 @@ struct State {
   std::mutex mutex;
   std::condition_variable changed;
   std::atomic<bool> closed{false};
-  std::thread::id owner;
+  std::atomic<std::thread::id> owner;
+  const pid_t process = getpid();
   bool knocked = false;
   at::CallbackHandle callback = 0;
 };
@@ -35,21 +37,27 @@ bool IsOfXla(const c10::IValue& value) {
 }
 
 // What runs the graph may need the interpreter lock.
-void WaitUntilOpen() {
+void Wait(bool knocks) {
   State& state = TheState();
-  std::optional<py::gil_scoped_release> unlocked;
-  if (PyGILState_Check()) unlocked.emplace();
-  std::unique_lock lock(state.mutex);
-  state.knocked = true;
-  state.changed.notify_all();
-  state.changed.wait(lock, [&] { return !state.closed; });
+  if (getpid() != state.process) return;  // a child that was forked meanwhile: no thread opens it
+  Unlocked([&] {
+    std::unique_lock lock(state.mutex);
+    if (knocks) state.knocked = true;
+    state.changed.notify_all();
+    state.changed.wait(lock, [&] { return !state.closed; });
+  });
+}
+
+int WaitInMain(void*) {
+  if (TheState().closed) Wait(/*knocks=*/false);
+  return 0;
 }
 
 std::unique_ptr<at::ObserverContext> BeforeOperator(const at::RecordFunction& function) {
   const auto inputs = function.inputs();
   if (TheState().owner != std::this_thread::get_id() &&
       std::any_of(inputs.begin(), inputs.end(), IsOfXla)) {
-    WaitUntilOpen();
+    if (TheState().closed) Wait(/*knocks=*/true);
   }
   return nullptr;
 }
@@ -60,11 +68,11 @@ OpGate::OpGate() {
   State& state = TheState();
   const std::lock_guard lock(state.mutex);
   state.owner = std::this_thread::get_id();
-  state.closed = true;
   state.knocked = false;
   state.callback = at::addGlobalCallback(at::RecordFunctionCallback(&BeforeOperator)
                                              .needsInputs(true)
                                              .scopes({at::RecordScope::FUNCTION}));
+  state.closed = true;
 }
 
 OpGate::~OpGate() {
@@ -81,9 +89,13 @@ bool OpGate::IsQuiet(std::chrono::milliseconds time) const {
   return !state.changed.wait_for(lock, time, [&] { return state.knocked; });
 }
 
+void OpGate::Park() { Py_AddPendingCall(&WaitInMain, nullptr); }
+
 void OpGate::Pass() {
   const State& state = TheState();
-  if (state.closed && state.owner != std::this_thread::get_id()) WaitUntilOpen();
+  if (state.closed && state.owner != std::this_thread::get_id()) {
+    Wait(/*knocks=*/true);
+  }
 }
 
 }  // namespace xla_cc

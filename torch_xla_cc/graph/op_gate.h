@@ -17,6 +17,10 @@ class OpGate {
 
   // Whether nothing comes to it for so long. Returns as soon as something does.
   bool IsQuiet(std::chrono::milliseconds time) const;
+  // Holds up the main thread too where it runs Python, or comes back to it: what it asks a tensor
+  // need be no operator, as its shape is none, which torch_xla cannot tell while it compiles what
+  // the tensor is. Holds the interpreter lock.
+  static void Park();
   // What is no operator of torch passes here.
   static void Pass();
 };

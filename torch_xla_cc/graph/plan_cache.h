@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "lowering/lower.h"
@@ -20,13 +21,15 @@ struct Plan {
   const std::shared_ptr<const Lowered> shared;
   const Lowered& lowered;
   const Target target;
+  const std::string in;                     // a group, by which programs differ: see PlanningIn
   mutable PyObject* computation = nullptr;  // _XLAC.XlaComputation, made on first use
   mutable PyObject* op_name = nullptr;      // "xla_cc::all_gather"
 
-  Plan(Lowered lowered, Target target)
+  Plan(Lowered lowered, Target target, std::string in = "")
       : shared(std::make_shared<const Lowered>(std::move(lowered))),
         lowered(*shared),
-        target(std::move(target)) {}
+        target(std::move(target)),
+        in(std::move(in)) {}
   Plan(const Plan&) = delete;
   ~Plan();
 };

@@ -3,6 +3,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <atomic>
+#include <utility>
 
 #include "torch_xla_cc/call_site.h"
 #include "torch_xla_cc/errors.h"
@@ -12,15 +13,20 @@ namespace xla_cc {
 namespace {
 
 std::atomic<bool> debug{false};
+thread_local std::string planning_in;
 
 }  // namespace
 
 void SetDebug(bool value) { debug = value; }
 bool Debug() { return debug; }
 
+PlanningIn::PlanningIn(std::string group) : before_(std::exchange(planning_in, std::move(group))) {}
+PlanningIn::~PlanningIn() { planning_in = std::move(before_); }
+
 PlanPtr PlanFor(const Collective& collective, const std::vector<hlo::Shape>& operands) {
   const Target target = CurrentTarget();
-  const CallSite site = Debug() ? Resolve(CurrentSite()) : CallSite();
+  CallSite site = Debug() ? Resolve(CurrentSite()) : CallSite();
+  if (!planning_in.empty()) site = {"group " + planning_in, site.line};
   Key key;
   key.Add(target.name);
   key("world_size", target.world_size);
@@ -41,8 +47,8 @@ PlanPtr PlanFor(const Collective& collective, const std::vector<hlo::Shape>& ope
   const py::gil_scoped_release unlocked;
   Result<Lowered> lowered = Lower(collective, operands, target, site, forced);
   if (!lowered.ok()) throw BadValue(lowered.status().message());
-  return PlanCache::Get().Insert(std::move(key),
-                                 std::make_shared<Plan>(std::move(lowered.value()), target), age);
+  auto plan = std::make_shared<Plan>(std::move(lowered.value()), target, planning_in);
+  return PlanCache::Get().Insert(std::move(key), std::move(plan), age);
 }
 
 }  // namespace xla_cc

@@ -12,7 +12,8 @@ py::object Token(int64_t rank);
 // The same, or the start of a chain, which Python makes.
 py::object TokenOrFirst(int64_t rank);
 void SetToken(int64_t rank, py::object token);
-// How many calls there are in the longest chain of a rank. Needs no interpreter lock.
+// How many calls there are in the longest chain of a rank, whose chains end with their programs, as
+// those of a pod do. Needs no interpreter lock.
 int64_t LongestChain();
 // Forgets the token of a rank (its graph was thrown away), or of all.
 void ResetToken(int64_t rank);

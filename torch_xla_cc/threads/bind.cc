@@ -295,6 +295,7 @@ void BindThreads(py::module_& m) {
           },
           py::return_value_policy::reference)
       .def("__exit__", [](ClosedGate& gate, const py::args&) { gate.Open(); })
+      .def("park", [](ClosedGate&) { OpGate::Park(); })
       .def("is_quiet", &ClosedGate::IsQuiet, py::call_guard<py::gil_scoped_release>());
   m.def("ranks_meet", &Meet, "rank"_a, "hash"_a, "run"_a, "wait"_a, "program"_a = py::none());
   py::class_<Program>(m, "Program").def("__len__", [](const Program& program) {
@@ -304,6 +305,8 @@ void BindThreads(py::module_& m) {
   m.def("token", &Token);
   m.def("set_token", &SetToken);
   m.def("reads", &Reads);
+  m.def("reads_under_way", &ReadsUnderWay);
+  m.def("op_gate_pass", &OpGate::Pass);
   m.def("name_fallbacks", &NameFallbacks);
   m.def("open_read_hooks", &Open);
   m.def("close_read_hooks", &CloseReadHooks);

@@ -1,8 +1,10 @@
 #include "torch_xla_cc/threads/read_hooks.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/library.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -40,6 +42,7 @@ std::shared_ptr<const Hooks> TheHooks() {
 }
 
 thread_local int64_t reads = 0;
+std::atomic<int64_t> under_way = 0;
 
 std::vector<at::Tensor> TensorsOf(const c10::IValue& value) {
   if (value.isTensor()) return {value.toTensor()};
@@ -81,6 +84,8 @@ void Kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
     op.redispatchBoxed(keys, stack);
     return;
   }
+  ++under_way;
+  const auto ended = c10::make_scope_exit([] { --under_way; });
   std::shared_ptr<void> held;
   if (rank >= 0) {
     ++reads;
@@ -92,6 +97,7 @@ void Kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
 }  // namespace
 
 int64_t Reads() { return reads; }
+bool ReadsUnderWay() { return under_way > 0; }
 
 void OpenReadHooks(BeforeRead before_read) {
   CloseReadHooks();

@@ -19,6 +19,8 @@ using BeforeRead =
 void OpenReadHooks(BeforeRead before_read);
 // How often this thread has come through them.
 int64_t Reads();
+// Whether a thread is in one.
+bool ReadsUnderWay();
 // Takes them out again; torch_xla's kernels are back.
 void CloseReadHooks();
 

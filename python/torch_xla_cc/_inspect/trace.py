@@ -28,6 +28,7 @@ from .._hlo.collectives import Finder, finder
 from .._ops.call_modes import in_graph, on_paper
 from .._ops.recording import Call, record
 from .._ops.targets import lowering_for
+from .._runtime import chains
 from .._runtime.private import XLAC
 from .._threads import read_hooks
 from .lines import lines, of_users
@@ -130,6 +131,9 @@ def _traced(title: str, call: Callable[[], Any], target: str, world_size: int | 
             "its state in the first step: run a step before. Else have the function return them"
         )
     return Traced(title, module, (), name, world)
+
+
+chains.APART.add(_traced.__code__)
 
 
 def _refuse(rank: int, steps: bool) -> NoReturn:

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import CodeType
+from typing import Any
 
 import torch
 
 from torch_xla_cc import _C
-from torch_xla_cc._runtime.private import XLAC
+from torch_xla_cc._runtime.private import XLAC, bridge
 
 _calls_apart = 0
 _OURS = "xla_cc::"  # in the names of what our calls make in a graph
 _KEPT = 4096  # graphs
 _graph_hash = XLAC._get_graph_hash  # as it is before read hooks stand before it
 _known: dict[bytes, bool] = {}  # by the hash of a graph: whether one is in it
+
+
+# Functions inside of which a graph is traced that is not to be run with what is pending.
+APART: set[CodeType] = {
+    bridge.extract_graph_helper.__code__,
+    bridge.partition_fx_graph_for_cpu_fallback.__code__,
+}
 
 
 def begun(rank: int) -> torch.Tensor:
@@ -27,6 +36,16 @@ def begun(rank: int) -> torch.Tensor:
 
 
 first = functools.cache(begun)  # of all on a pod, where one ends with the program that it is in
+
+
+def passing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """It, when no other thread runs what this one has in its graph (_threads/progress.py)."""
+
+    def passed(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (passed through)
+        _C.op_gate_pass()
+        return function(*args, **kwargs)
+
+    return passed
 
 
 def calls_apart() -> int:

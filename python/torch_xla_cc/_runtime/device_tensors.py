@@ -49,11 +49,20 @@ def is_step_of_another() -> bool:
 
 def end_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
     """Run what is pending, if its parameters are XLA tensors. Once for steps in a step."""
-    if is_step_of_another():
-        return
-    tensors = (x for group in optimizer.param_groups for x in group["params"])
-    if any(x.device.type == "xla" for x in tensors):
+    if not is_step_of_another() and has_xla_parameters(optimizer):
         torch_xla.sync()
+
+
+def has_xla_parameters(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether it changes XLA tensors."""
+    tensors = (x for group in optimizer.param_groups for x in group["params"])
+    return any(x.device.type == "xla" for x in tensors)
+
+
+def xla_tensors_of(args: tuple[Any, ...]) -> list[torch.Tensor]:
+    """Those among arguments that are on XLA devices."""
+    each = (x for arg in args for x in (arg if isinstance(arg, (list, tuple)) else (arg,)))
+    return [x for x in each if isinstance(x, torch.Tensor) and x.device.type == "xla"]
 
 
 def needs_run(tensor: torch.Tensor) -> bool:

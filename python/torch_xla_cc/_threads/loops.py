@@ -49,6 +49,7 @@ def put(
             with chains.apart(rank()):
                 return function(*args, **options)
 
+        chains.APART.add(traced.__code__)
         return traced
 
     def of_while(

@@ -10,31 +10,38 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import functools
 import os
 import sys
 import threading
+import time
 import weakref
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
+import torch_xla
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torch_xla_cc import _C
 from torch_xla_cc._runtime import chains
-from torch_xla_cc._runtime.device_tensors import is_step_of_another
+from torch_xla_cc._runtime.device_tensors import has_xla_parameters, is_step_of_another
 from torch_xla_cc._threads import read_hooks
 
-_LOOK_MS = 1000
+_LOOK_MS = 5000
 _QUIET_MS = 200  # for which a thread that traces has something to do with a tensor
+_INSISTS_S = 10.0  # after which threads that do not come to run it are held up
 
+_OURS = tuple(f"{Path(module.__file__ or '').parent}/" for module in (torch_xla, _C))
+_begun = threading.Lock()
+_runs = threading.Lock()
 _synced: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
 
 
-@functools.cache
 def begin() -> None:
     """From the first group of a pod on."""
+    if not _begun.acquire(blocking=False):
+        return
     register_optimizer_step_post_hook(_after_step)
     atexit.register(_at_end, os.getpid())
     rank = read_hooks.default_rank()
@@ -58,7 +65,7 @@ def _after_step(optimizer: torch.optim.Optimizer, _: Any, __: Any) -> None:  # n
 
     Of those that step others inside of their own step the outermost counts.
     """
-    if is_step_of_another():
+    if is_step_of_another() or not has_xla_parameters(optimizer):
         return
     syncs = read_hooks.syncs()
     if _synced.get(optimizer, syncs) == syncs:
@@ -67,8 +74,11 @@ def _after_step(optimizer: torch.optim.Optimizer, _: Any, __: Any) -> None:  # n
 
 
 def _at_end(pid: int) -> None:
-    """The script ends well: what it has called, others may wait for."""
-    if os.getpid() == pid and getattr(sys, "last_value", None) is None:
+    """If the script ends well, what it has called runs: others may wait for it."""
+    if os.getpid() != pid:
+        return
+    _runs.acquire()  # for good: no other thread may be in it when the interpreter ends
+    if getattr(sys, "last_value", None) is None:
         with contextlib.suppress(RuntimeError):  # all is lost: who reads is told
             read_hooks.run_pending(read_hooks.default_rank())
 
@@ -77,15 +87,55 @@ def _serve(rank: int, pid: int) -> None:
     wanted = _plugin().torch_xla_cc_pod_wanted
     wanted.argtypes, wanted.restype = (ctypes.c_int64, ctypes.c_int64), ctypes.c_int64
     seen = 0
+    since: float | None = None  # when it was first wanted, and has not run since
     while os.getpid() == pid:
-        times = wanted(seen, _LOOK_MS)
-        if times != seen and chains.is_pending(rank, ()):
-            _run_for_others(rank)
+        times = wanted(seen, _LOOK_MS)  # which those that wait say every 2 s at least
+        if times == seen:
+            since = None
+            continue
         seen = times
+        if not _runs.acquire(blocking=False):
+            return  # the process ends
+        try:
+            now = time.monotonic()
+            since = since or now
+            if chains.is_pending(rank, ()) and _run_for_others(rank, now - since > _INSISTS_S):
+                since = None
+        finally:
+            _runs.release()
 
 
-def _run_for_others(rank: int) -> None:
-    """Run it on this thread, unless another has to do with tensors and so will do it itself."""
+def _run_for_others(rank: int, insists: bool) -> bool:
+    """Run it on this thread, if no other has to do with tensors, which would do it itself.
+
+    A thread that has, and does not, is held up at its next operator if this `insists`.
+    """
     with _C.op_gate() as gate:
-        if gate.is_quiet(_QUIET_MS) and chains.is_pending(rank, ()):
-            read_hooks.run_all(rank)
+        if not gate.is_quiet(_QUIET_MS) and not insists:
+            return False
+        if _is_in_torch_xla() or not chains.is_pending(rank, ()):
+            return False
+        gate.park()
+        read_hooks.run_all(rank)
+        return True
+
+
+def _is_in_torch_xla() -> bool:
+    """Whether another thread runs, reads, captures or traces something by torch_xla or by us."""
+    if _C.reads_under_way():
+        return True
+    own = threading.get_ident()
+    return any(
+        _is_at_work(frame) for thread, frame in sys._current_frames().items() if thread != own
+    )
+
+
+def _is_at_work(innermost: FrameType) -> bool:
+    if innermost.f_code.co_filename.startswith(_OURS):
+        return True
+    frame: FrameType | None = innermost
+    while frame is not None:  # what calls operators of a graph that is not to be run now
+        if frame.f_code in chains.APART:
+            return True
+        frame = frame.f_back
+    return False

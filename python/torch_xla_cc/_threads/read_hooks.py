@@ -23,6 +23,7 @@ import torch
 
 from torch_xla_cc import _C
 from torch_xla_cc._runtime import chains
+from torch_xla_cc._runtime.device_tensors import xla_tensors_of
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc._runtime.private import XLAC, runtime
 from torch_xla_cc._threads import compile_lock, loops, salvage
@@ -73,12 +74,6 @@ def _around(rank: int, steps: bool) -> contextlib.AbstractContextManager[None]:
 
 def _rank_of(device: str) -> int:
     return int((device or XLAC._xla_get_default_device()).rpartition(":")[2])
-
-
-def _tensors_of(args: tuple[Any, ...]) -> list[torch.Tensor]:
-    """Those on XLA devices: the default device of a rank's helper is another's."""
-    each = (x for arg in args for x in (arg if isinstance(arg, (list, tuple)) else (arg,)))
-    return [x for x in each if isinstance(x, torch.Tensor) and x.device.type == "xla"]
 
 
 def _program_hash(rank: int) -> bytes:
@@ -296,7 +291,7 @@ def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tens
                 "Ranks on threads share what torch.compile makes of a function without tensor "
                 "arguments. Give it a tensor of the rank's device as an argument"
             )
-    read = _tensors_of((inputs,))
+    read = xla_tensors_of((inputs,))
     if _ranks_meet or getattr(program_hash, "has_collectives", False):
         run_pending(rank)
     elif read:
@@ -328,7 +323,7 @@ def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tens
 
 def _reader(name: str) -> Callable[..., Any]:
     def read(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (passed through)
-        tensors = _tensors_of((*args, *kwargs.values()))
+        tensors = xla_tensors_of((*args, *kwargs.values()))
         if tensors:
             rank = int(tensors[0].device.index)
         else:  # all of a device
@@ -363,7 +358,7 @@ def _make(changes: Changes) -> None:
     for name in replacements:
         _originals[name] = getattr(XLAC, name)
     for name, function in replacements.items():
-        changes.put(XLAC, name, function)
+        changes.put(XLAC, name, chains.passing(function))
     _C.open_read_hooks(_before_read)
     changes.after(_C.close_read_hooks)
 

@@ -21,6 +21,7 @@ namespace xla_cc {
 std::vector<Said> GraphTransport::Told(const CallPtr& call) const {
   if (group().size() == 1) return {SaidWithoutSite(*call)};
   if (beside_) {
+    RunPendingBeforeWaiting();
     std::vector<Said> said = beside_->Compare(call);
     call->state = GroupCall::State::kRunning;
     return said;

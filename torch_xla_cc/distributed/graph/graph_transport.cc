@@ -11,6 +11,7 @@
 #include "torch_xla_cc/distributed/write_into.h"
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/graph/attach.h"
+#include "torch_xla_cc/graph/planning.h"
 #include "torch_xla_cc/graph/target.h"
 #include "torch_xla_cc/threads/meeting.h"
 #include "torch_xla_cc/threads/world.h"
@@ -122,6 +123,7 @@ Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
   }
   const py::gil_scoped_acquire locked;
   const AttachingFor scope(meeting_ ? meeting_->id() : 0);
+  const PlanningIn named(free_to_differ() ? group().name : "");
   Tensors results = AttachTensors(node, operands);
   call->is_counted = true;
   return results;
@@ -133,7 +135,7 @@ Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
 // where it runs once another rank waits for it (docs/distributed.md, "When a call runs").
 WorkPtr GraphTransport::Done(const CallPtr& call, Tensors outputs) const {
   if (holds_) held_ = std::max(held_, call->timeout);
-  if (!holds_ && (!stays() || LongPending())) RunPending(group(), call->timeout);
+  if (!holds_ && (!stays() || is_long())) RunPending(group(), call->timeout);
   call->End(GroupCall::State::kDone);
   return Issued(std::move(outputs));
 }
@@ -154,7 +156,7 @@ Tensors GraphTransport::IssueApart(const CallPtr& call, const Collective& node,
 
 void GraphTransport::Release() {
   holds_ = false;
-  if (stays() && !LongPending()) return;
+  if (stays() && !is_long()) return;
   try {
     RunPending(group(), held_.count() > 0 ? held_ : World::kNoLimit);
   } catch (const RanksDisagree&) {

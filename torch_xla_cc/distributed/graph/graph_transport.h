@@ -7,6 +7,7 @@
 #include "lowering/collective.h"
 #include "torch_xla_cc/distributed/call_mode.h"
 #include "torch_xla_cc/distributed/host/host_transport.h"
+#include "torch_xla_cc/distributed/run_pending.h"
 #include "torch_xla_cc/distributed/transport.h"
 
 namespace xla_cc {
@@ -78,6 +79,9 @@ class GraphTransport final : public Transport {
   bool on_paper() const { return !beside_ && !meeting_; }
   // Whether a call that is made now stays in the graph.
   bool stays() const { return ways_.stay || CallMode::OfThread().in_graph; }
+  // Whether so many calls are pending on a device whose programs need not be the same on all ranks
+  // that they should run before there are more.
+  bool is_long() const { return ways_.stay && ways_.device_compares && LongPending(); }
   bool free_to_differ() const { return ways_.device_compares && stays(); }
   // The nodes' results for a call that all ranks have in their graphs.
   Tensors Issue(const CallPtr& call, const Collective& node, const Tensors& operands) const;

@@ -114,7 +114,7 @@ void HostSend::Await(Timeout limit) {
 
 bool HostSend::wait(std::chrono::milliseconds timeout) {
   if (done_) return true;
-  RunPendingBeforeWaiting();
+  RunPendingOnce(asked_);
   if (!watch_.started()) {
     Await(Limit(ends_, timeout));
   } else if (!Unlocked([&] { return watch_.Wait(timeout); })) {
@@ -186,7 +186,7 @@ void HostReceive::Take() {
 }
 
 bool HostReceive::isCompleted() {
-  if (!taking_.ended()) RunPendingBeforeWaiting();
+  if (!taking_.ended()) RunPendingOnce(asked_);
   if (!taking_.ended()) return false;
   return taking_.failed() || wait(kNoTimeout);
 }

@@ -61,6 +61,7 @@ class HostSend final : public c10d::Work {
   std::exception_ptr failed_;  // like these, of who has await_mutex_
   std::timed_mutex await_mutex_;
   std::atomic<bool> done_{false};
+  std::atomic<bool> asked_{false};
   BackgroundTask watch_;
 };
 
@@ -91,6 +92,7 @@ class HostReceive final : public c10d::Work {
   uint64_t own_number_ = 0;
   int source_ = -1;
   std::atomic<bool> done_{false};
+  std::atomic<bool> asked_{false};
 
   // What is sent must be taken whatever this rank waits for meanwhile: its peer may wait for that
   // before it goes on. So each receive has a thread.

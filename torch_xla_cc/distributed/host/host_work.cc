@@ -116,7 +116,7 @@ bool HostWork::isCompleted() {
       return true;
     }
   }
-  RunPendingBeforeWaiting();
+  RunPendingOnce(asked_);
   return false;
 }
 

@@ -1,6 +1,7 @@
 // A collective that gloo carries out, once all ranks of the group have come to it and agree.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -58,6 +59,7 @@ class HostWork final : public c10d::Work {
   size_t left_;  // steps that have not ended, and Start
   std::exception_ptr failed_;
   Future future_;  // once it was asked for
+  std::atomic<bool> asked_ = false;
   std::once_flag finished_;
 };
 

@@ -151,13 +151,21 @@ class Agreement:
         rows = [self._rows[group].begun for group, _ in calls.groups]
         return {other for begun in rows for other, n in begun.items() if n < begun[rank]}
 
+    def _not_come(self, question: _Question) -> set[int]:
+        """Those that have not begun the first collective of what one has begun."""
+        found = set()
+        for group, hashes in question.calls.groups:
+            begun = self._rows[group].begun
+            start = begun[question.rank] - len(hashes)
+            found |= {rank for rank, count in begun.items() if count <= start}
+        return found
+
     def _look(self) -> None:
         """Let those go on whose questions are answered."""
         with self._lock:
             for question in self._questions.values():
                 if question.awaits:
-                    begun = [self._rows[group].begun for group, _ in question.calls.groups]
-                    question.left = {r for of in begun for r, n in of.items() if not n}
+                    question.left = self._not_come(question)
             done = [n for n, question in self._questions.items() if not question.left]
             free = [self._questions.pop(n).rank for n in done]
         for rank in free:

@@ -188,6 +188,7 @@ class Host:
             self._asks.wait(lambda: self._agreement.begins(0, key, calls, asks))
         else:
             self._agreement.begins(0, key, calls)
+            self._asks.check()
 
     def stalled(self) -> None:
         """This rank waits for others in a collective."""
@@ -273,6 +274,11 @@ class _Asks:
         ask()
         with self._changed:
             self._changed.wait_for(lambda: not self._waits or self._why is not None)
+        self.check()
+
+    def check(self) -> None:
+        """Raise if all is lost."""
+        with self._changed:
             if self._why is not None:
                 raise Refused(UNAVAILABLE, self._why)
 
@@ -359,6 +365,7 @@ class Guest:
             self._asks.wait(lambda: self._speaker.say(line))
         else:
             self._speaker.say(line)
+            self._asks.check()
 
     def stalled(self) -> None:
         """This rank waits for others in a collective."""

@@ -36,6 +36,7 @@ _IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?
 _SAID = re.compile(r"(?:dimensions|source_target_pairs)=\{(?:[\d,]|\{[\d,]*\})*\}")
 _OURS = re.compile(r'op_name="(?:[^"/]*/)*([a-z_]+\([^"]*\)) (?:native|fallback)')
 _GROUPS_OF_OURS = re.compile(r"(?:, )?groups=(?:\w+|\[[\[\],\d]*\])")
+_IN_GROUP = re.compile(r'source_file="group ([^"]*)"')  # torch_xla_cc/graph/planning.h
 _SHOWN = 300  # characters
 
 Group = tuple[int, ...]
@@ -135,6 +136,8 @@ def _attributes(match: re.Match[str], computations: dict[str, list[str]]) -> Ite
     yield from _SAID.findall(match["rest"])
     if ours := _OURS.search(match["rest"]):  # all that it was called with
         yield "of " + _GROUPS_OF_OURS.sub("", ours[1])
+    if group := _IN_GROUP.search(match["rest"]):
+        yield f"in group {group[1]!r}"
     if called := _CALLED.search(match["rest"]):  # what it reduces with
         yield from (
             root[1] for line in computations.get(called[1], []) if (root := _ROOT.match(line))

@@ -27,6 +27,7 @@ class Program(NamedTuple):
     collectives: int  # 0: it meets no other rank
     calls: Calls  # these
     key: str  # of these
+    impatient: bool  # gloo gives up on a rank that comes late to one, and none of these is before
 
 
 def compiled(client: Any, form: str, code: memoryview, options: memoryview) -> Program:
@@ -119,7 +120,15 @@ def _known(client: Any, loaded: Any, options: bytes) -> Program:
     calls = of_program(text, client.process_index(), len(client.devices()))
     collectives = max(1, calls.total()) if has_collectives(text) else 0
     return Program(
-        loaded, options, facts, frozenset(donated), sizes, collectives, calls, calls.key()
+        loaded,
+        options,
+        facts,
+        frozenset(donated),
+        sizes,
+        collectives,
+        calls,
+        calls.key(),
+        replicas == 1 and any(what.startswith("reduce-scatter") for what in calls.words.values()),
     )
 
 

@@ -6,6 +6,7 @@ waits for another rank.
 
 from __future__ import annotations
 
+import collections
 import queue
 import threading
 import time
@@ -14,11 +15,12 @@ from typing import Any, Protocol
 
 from . import errors, store
 from .attendance import COMPUTES
-from .meetings import Calls
 from .programs import Program
 from .wire import Line, Writer
 
 _LOOK_S = 0.25
+_MOST_APART_S = 2.0
+_BUSY_OVER_S = 1.0
 _BUSY = 0.02  # of a processor: one that waits in gloo uses less
 _SAY_AGAIN_S = 5.0
 _PART = 4 << 20  # bytes of a tensor
@@ -109,16 +111,23 @@ class Runs:
 
     def _watch(self, late: Callable[[float, float], None], stalled: Callable[[], None]) -> None:
         said = 0.0
+        told: tuple[float, float] | None = None  # of which program `stalled` was told
+        next_s = 0.0  # and when it is again
+        used = collections.deque([time.process_time()], maxlen=1 + int(_BUSY_OVER_S / _LOOK_S))
         while self._broken is None:
-            used = time.process_time()
             time.sleep(_LOOK_S)
-            self._computes = time.process_time() - used > _BUSY * _LOOK_S
+            used.append(time.process_time())
+            self._computes = used[-1] - used[0] > _BUSY * _LOOK_S * (len(used) - 1)
             running, now = self._running, time.monotonic()
-            if running is None or self._computes or now - running[0] < _LOOK_S:
+            if running is None:
                 continue
             since, limit_s = running
-            if now - since < limit_s:
+            if told is not running:
+                told, next_s = running, _LOOK_S
+            if now - since >= next_s and used[-1] - used[-2] <= _BUSY * _LOOK_S:
+                next_s += min(next_s, _MOST_APART_S)
                 stalled()
+            if self._computes or now - since < limit_s:
                 continue
             if now - said > _SAY_AGAIN_S:
                 said = now
@@ -188,7 +197,7 @@ class Execution:
         kept: Sequence[int],
         outputs: Sequence[store.Slot],
         accounts: store.Accounts,
-        meets: Callable[[Calls, str], None],
+        meets: Callable[[Program], None],
     ) -> None:
         self._client, self._program, self._meets = client, program, meets
         self._inputs, self._kept, self._outputs = inputs, kept, outputs
@@ -200,7 +209,7 @@ class Execution:
         for index in self._program.donated.intersection(self._kept):
             arrays[index] = store.duplicate(self._client, arrays[index])
         if self._program.collectives:
-            self._meets(self._program.calls, self._program.key)
+            self._meets(self._program)
         no_outputs = not self._outputs
         results = self._program.loaded.execute_sharded(arrays, with_tokens=no_outputs)
         del arrays

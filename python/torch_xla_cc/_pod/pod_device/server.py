@@ -192,6 +192,10 @@ class Server:
         figures = Writer().number(self._accounts.now).number(self._accounts.most).number(limit)
         self._line.answer(request, figures)
 
+    def _meets(self, program: programs.Program) -> None:
+        assert self._world is not None
+        self._world.meets(program.calls, program.key, impatient=program.impatient)
+
     def _limit(self, request: int, body: Reader) -> None:
         group = tuple(body.numbers())
         self._limits[group] = max(body.number() / 1000, self._limits.get(group, 0.0))
@@ -216,7 +220,7 @@ class Server:
             del self._slots[given[index]]
         assert self._world is not None
         execution = runs.Execution(
-            self._client, program, inputs, kept, outputs, self._accounts, self._world.meets
+            self._client, program, inputs, kept, outputs, self._accounts, self._meets
         )
         groups = [tuple(sorted(group)) for group, _ in program.calls.groups]
         limits = [self._limits[group] for group in groups if group in self._limits]

@@ -50,16 +50,18 @@ class World:
         if self._attendance is not None and self._complete:
             self._attendance.leave()
 
-    def meets(self, calls: meetings.Calls, key: str) -> None:
+    def meets(self, calls: meetings.Calls, key: str, *, impatient: bool = False) -> None:
         """A program with collectives is about to run: compare these with what others run.
 
-        The first time before it does; else as it does.
+        The first time before it does; else as it does. `impatient`: gloo gives up in it on a rank
+        that comes 30 s late, and nothing makes all meet before.
         """
         if self._attendance is None or not calls.groups:
             return
         # Of a new group gloo connects the ranks, and waits 30 s for each. Where a program has
         # several groups, one may not come before another has met.
-        awaits = len(calls.groups) == 1 and calls.groups[0][0] not in self._met
+        new = impatient or calls.groups[0][0] not in self._met
+        awaits = new and len(calls.groups) == 1
         known = key in self._said
         self._said.add(key)
         self._met.update(group for group, _ in calls.groups)
