@@ -39,6 +39,20 @@ def pending(rank):
     return found, x.tolist()
 
 
+def many_in_steps(rank):
+    """Whether any call of many has run before its step: how many are pending counts on a pod alone."""
+    start()
+    ran = []
+    x = torch.ones(1, device=torch_xla.device())
+    with torch_xla_cc.distributed.in_graph():
+        for _ in range(6):
+            for _ in range(200):
+                dist.all_reduce(x, op=dist.ReduceOp.MAX)
+                ran.append(not _C.ranks_pending(rank))
+            torch_xla.sync()
+    return any(ran), x.item()
+
+
 def functionals(rank, device, members):
     """Functional collectives of a group, on that device."""
     size = len(members)

@@ -16,6 +16,10 @@ def test_what_stays_in_the_graph():
         assert x == [8.0] * 4
 
 
+def test_many_calls_stay_in_the_graph():
+    assert worlds.run(2, graphs.many_in_steps) == [(False, 1.0)] * 2
+
+
 @pytest.mark.parametrize("members", [[0, 1, 2, 3], [1, 3], [2]])
 @pytest.mark.parametrize("where", RUN)
 def test_functional_collectives(where, members):
