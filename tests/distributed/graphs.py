@@ -40,7 +40,7 @@ def pending(rank):
 
 
 def many_in_steps(rank):
-    """Whether any call of many has run before its step: how many are pending counts on a pod alone."""
+    """Whether a call of many has run before its step: how many are pending counts on a pod alone."""
     start()
     ran = []
     x = torch.ones(1, device=torch_xla.device())
