@@ -40,7 +40,7 @@ def pending(rank):
 
 
 def many_in_steps(rank):
-    """Whether a call of many has run before its step: how many are pending counts on a pod alone."""
+    """Whether one of many calls has run before its step: a pod alone counts what is pending."""
     start()
     ran = []
     x = torch.ones(1, device=torch_xla.device())
