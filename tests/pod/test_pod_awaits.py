@@ -22,15 +22,19 @@ def test_all_are_awaited_the_first_time():
     world = World({"rank": "0", "world": "1"}, print, str)
     world._attendance = Attendance()
     sums, other = meetings.one((0, 1), "all-reduce"), meetings.one((0, 1), "all-gather")
-    both = meetings.Calls((*sums.groups, ((0, 2), ("h",))), {**sums.words, "h": "all-reduce"})
-    for calls in (sums, sums, other, both, both):
+    third = meetings.one((0, 2), "all-reduce")
+    both = meetings.Calls((*sums.groups, *third.groups), sums.words)
+    for calls in (sums, sums, other, both, both, third):
         world.meets(calls, calls.key())
+    world.meets(other, other.key(), impatient=True)
     assert said == [
         (True, "awaits"),
         (False, ""),  # known: only told
         (True, "asks"),
         (True, "asks"),  # of several groups: one may come when another has met
         (False, ""),
+        (True, "awaits"),  # it may be new to gloo as well
+        (False, "awaits"),  # nothing in the program waits for those that are late
     ]
 
 

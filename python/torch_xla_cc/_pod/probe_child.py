@@ -37,7 +37,8 @@ def main(path_of_jaxlib: str, rank: int, world: int, address: str, pipe: Connect
     as_bytes = memoryview(settings.SerializeAsString())
 
     def run(code: bytes, arguments: list[Any] | None, times: int) -> tuple[Any, ...]:
-        program = programs.compiled(joined.client, "hlo", memoryview(code), as_bytes)
+        # All come at once.
+        program = programs.compiled(joined.client, "hlo", memoryview(code), as_bytes, patient=False)
         (module,) = program.loaded.hlo_modules()
         temporary = program.loaded.get_compiled_memory_stats().temp_size_in_bytes
         found = module.as_serialized_hlo_module_proto(), temporary

@@ -12,9 +12,7 @@ import sys
 from datetime import timedelta
 from typing import Any
 
-import torch
 import torch.distributed as dist
-import torch_xla
 from torch_xla import runtime
 
 from torch_xla_cc import _C
@@ -31,7 +29,6 @@ from torch_xla_cc.distributed._flight import flight_recorder
 from torch_xla_cc.distributed._groups import monitored_barrier, split_group
 from torch_xla_cc.distributed._paper import paper_world
 from torch_xla_cc.distributed._table import call_table
-from torch_xla_cc.xla_model import all_reduce
 
 __all__ = [
     "BACKEND",
@@ -133,20 +130,9 @@ def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
     if stay and is_pod:
         progress.begin()
         progress.limit(sorted(_members(options)), _C.bounded_ms(milliseconds))
-        if dist.is_initialized() and size < dist.get_world_size():
-            _connect(_members(options))
     return _C.process_backend(
         gloo, store, _check_mode(), in_graph, stay, is_pod, group, milliseconds
     )
-
-
-def _connect(members: list[int]) -> None:
-    """Have the ranks of a new group, which are all here, meet in a first collective.
-
-    In that gloo connects them, and gives up on one that comes 30 s later.
-    """
-    all_reduce("sum", torch.zeros(1, device=torch_xla.device()), groups=[members])
-    _C.run_pending_before_waiting()
 
 
 def _create(options: Any, _: Any = None) -> Any:  # noqa: ANN401

@@ -71,7 +71,7 @@ class Agreement:
         """A rank begins a program, of which it has said the collectives now or before.
 
         If it `asks`, it does not before it hears that it may: when others have said what they have
-        begun ("asks"), or when they have all come ("awaits").
+        begun ("asks"), or when all of the first group have come to its first ("awaits").
         """
         with self._lock:
             if calls is not None:
@@ -153,12 +153,10 @@ class Agreement:
 
     def _not_come(self, question: _Question) -> set[int]:
         """Those that have not begun the first collective of what one has begun."""
-        found = set()
-        for group, hashes in question.calls.groups:
-            begun = self._rows[group].begun
-            start = begun[question.rank] - len(hashes)
-            found |= {rank for rank, count in begun.items() if count <= start}
-        return found
+        group, hashes = question.calls.groups[0]
+        begun = self._rows[group].begun
+        start = begun[question.rank] - len(hashes)
+        return {rank for rank, count in begun.items() if count <= start}
 
     def _look(self) -> None:
         """Let those go on whose questions are answered."""

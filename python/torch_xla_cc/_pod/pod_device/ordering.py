@@ -23,9 +23,9 @@ _NOT_INLINED = protos.bytes_field(
 )
 
 
-def ordered(module: bytes) -> bytes:
-    """A HloModuleProto with its collectives in order."""
-    order = _Order(module)
+def ordered(module: bytes, *, patient: bool = True) -> bytes:
+    """A HloModuleProto with its collectives in order; if `patient`, of ranks that may come late."""
+    order = _Order(module, _IMPATIENT if patient else ())
     if not order.meets(order.entry):
         return module
     order.go_through_entry()
@@ -35,7 +35,8 @@ def ordered(module: bytes) -> bytes:
 class _Order:
     """Leads the token through the computations that have collectives."""
 
-    def __init__(self, module: bytes) -> None:
+    def __init__(self, module: bytes, impatient: Sequence[str]) -> None:
+        self._impatient = impatient
         self._found = dict(map(hlo.computation, protos.inside(module, hlo.COMPUTATIONS)))
         self.entry = protos.number(module, hlo.ENTRY_ID)
         self._ids = hlo.Ids(self._found)
@@ -161,7 +162,7 @@ class _Order:
             more = b""
             operands = instruction.operands
             if instruction.opcode in COLLECTIVES:
-                if instruction.opcode in _IMPATIENT:
+                if instruction.opcode in self._impatient:
                     meets = (self._met(instruction),)
                     token = self._ids.new("call", hlo.TOKEN, [token.id], meets, _NOT_INLINED)
                     after.append(token)

@@ -30,14 +30,16 @@ class Program(NamedTuple):
     impatient: bool  # gloo gives up on a rank that comes late to one, and none of these is before
 
 
-def compiled(client: Any, form: str, code: memoryview, options: memoryview) -> Program:
+def compiled(
+    client: Any, form: str, code: memoryview, options: memoryview, *, patient: bool = True
+) -> Program:
     """Of a HloModuleProto ("hlo") or StableHLO ("mlir"), with a CompileOptionsProto."""
     settings, devices = _settings(client, bytes(options))
     module: str | bytes
     if form == "hlo":
         hlo = bytes(code)
         if settings.num_replicas > 1:  # ranks, which may have programs of their own
-            hlo = ordering.ordered(hlo)
+            hlo = ordering.ordered(hlo, patient=patient)
         text = xla.mlir.xla_computation_to_mlir_module(xla.XlaComputation(hlo))
         module = stablehlo.with_donors(text, protos.donated_parameters(hlo))
     elif form == "mlir":

@@ -59,12 +59,12 @@ class World:
         if self._attendance is None or not calls.groups:
             return
         # Of a new group gloo connects the ranks, and waits 30 s for each. Where a program has
-        # several groups, one may not come before another has met.
-        new = impatient or calls.groups[0][0] not in self._met
-        awaits = new and len(calls.groups) == 1
+        # several groups, others may not come before the first has met.
+        first = calls.groups[0][0]
+        awaits = first not in self._met or (impatient and len(calls.groups) == 1)
         known = key in self._said
         self._said.add(key)
-        self._met.update(group for group, _ in calls.groups)
+        self._met.add(first)
         asks = "awaits" if awaits else "" if known else "asks"
         self._attendance.begin(key, None if known else calls, asks)
 
