@@ -46,7 +46,9 @@ from torch_xla import runtime
 dist.init_process_group(sys.argv[1])
 x = torch.full((2,), dist.get_rank() + 1.0, device="xla")
 dist.all_reduce(x)
-print(f"rank {runtime.global_ordinal()} of {runtime.world_size()}: {x.tolist()}", flush=True)
+said = f"rank {runtime.global_ordinal()} of {runtime.world_size()}: {x.tolist()}"
+sys.stdout.write(said + "\\n")  # at once: the others say it at the same time
+sys.stdout.flush()
 if "raises" in sys.argv:
     from torch_xla_cc import xla_model as xm
     if dist.get_rank() == 0:
