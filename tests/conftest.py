@@ -56,6 +56,7 @@ _NOT_ON_POD = {
     "test_after_a_send_that_nobody_received": _OF_THREADS,
     "test_as_gloo": _OF_THREADS,
     "test_beside_a_rank_that_does_not_compile": _OF_THREADS,
+    "test_a_setting_has_calls_stay_in_the_graph_of_a_tpu": _OF_THREADS,
     "test_many_calls_stay_in_the_graph": _OF_THREADS,
     "test_groups_along_the_axes_of_a_mesh_are_the_same_on_all_ranks": _OF_THREADS,
     "test_programs_that_differ": _OF_THREADS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 
 import calls
 import torch
@@ -36,6 +37,20 @@ def pending(rank):
     functional.all_reduce(x, "sum", dist.group.WORLD)
     found.append(_C.ranks_pending(rank))
     torch_xla.sync()
+    return found, x.tolist()
+
+
+def stays_by_setting(rank):
+    """Whether a call of a group that was made with the setting is in the graph, on a TPU."""
+    os.environ["TORCH_XLA_CC_CALLS"] = "graph"
+    group = dist.new_group([0, 1])
+    dist.barrier()
+    os.environ.pop("TORCH_XLA_CC_CALLS", None)
+    found = []
+    x = torch.ones(3, device=torch_xla.device())
+    for of in (group, None):
+        dist.all_reduce(x, group=of)
+        found.append(_C.ranks_pending(rank))
     return found, x.tolist()
 
 

@@ -16,6 +16,10 @@ def test_what_stays_in_the_graph():
         assert x == [8.0] * 4
 
 
+def test_a_setting_has_calls_stay_in_the_graph_of_a_tpu():
+    assert as_tpu.run(2, graphs.stays_by_setting) == [([True, False], [4.0] * 3)] * 2
+
+
 def test_many_calls_stay_in_the_graph():
     assert worlds.run(2, graphs.many_in_steps) == [(False, 1.0)] * 2
 

@@ -319,7 +319,8 @@ def compiles(rank):
         x = torch.full((4,), rank + 1.0).to(device)
         dist.all_reduce(x)
         compiled = torch.compile(step, backend="openxla")
-        return [compiled(x / (i + 2)).tolist() for i in range(3)]
+        found = [compiled(x / (i + 2)).tolist() for i in range(3)]
+        return found, [step(x.cpu() / (i + 2)).tolist() for i in range(3)]
 
 
 def asks_for_shapes(rank):
@@ -368,6 +369,54 @@ def uses_tensors(rank, how):
         if thread.is_alive():
             thread.join()
         return x.tolist()
+
+
+def waits_for(rank, how):
+    """How many programs have run when something is over that a rank waits for; nobody reads."""
+    with world() as (device, _):
+        size = dist.get_world_size()
+        x = torch.full((2,), rank + 1.0).to(device)
+        rows = torch.ones(size).to(device)
+        torch_xla.sync(wait=True)
+        before = ran()
+        dist.all_reduce(x)
+        dist.all_reduce(x)
+        assert ran() == before
+        if how == "barrier":
+            dist.barrier()
+        elif how == "group":
+            dist.new_group([0, 1])
+        elif how == "splits":  # of which each rank knows its own alone
+            dist.all_to_all_single(torch.empty(size, device=device), rows, [1] * size, [1] * size)
+        elif how == "messages":
+            work = dist.isend(rows, dst=1) if rank == 0 else None
+            work = dist.irecv(rows, src=0) if rank == 1 else work
+            if work is not None:
+                work.wait()
+        elif how == "asks":
+            work = dist.barrier(async_op=True)
+            while not work.is_completed():
+                time.sleep(0.01)
+        if how != "end":
+            return ran() - before, x.tolist()
+    return ran() - before, x.tolist()
+
+
+def is_slow(rank, rounds):
+    """Rank 1 takes long for each step, and uses tensors all the time: it needs no help."""
+    with world() as (device, _):
+        x = torch.full((2,), 1.0).to(device)
+        for step in range(rounds):
+            if step == 3:
+                before = ran(), compiled()
+            dist.all_reduce(x, op=dist.ReduceOp.MAX)
+            for _ in range(10):
+                x = x * 1.5
+                time.sleep(0.06 * (rank == 1))
+            x = x / 1.5**10
+            torch_xla.sync()
+        after = ran(), compiled()
+        return [a - b for a, b in zip(after, before, strict=True)], x.tolist()
 
 
 def is_late(rank, limit_s, late_s):

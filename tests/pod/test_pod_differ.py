@@ -51,6 +51,8 @@ def test_what_a_program_meets_in():
         (0, 1, 3): ["collective-permute u16[3] source_target_pairs={{0,1},{1,3}}"],
     }
     assert found(0)[0, 3] == ["all-to-all f32[4] of reduce_scatter(kind=sum, dim=0)"]
+    assert meetings.of_program(HLO, 2, 4).is_impatient()
+    assert not meetings.of_program(HLO, 1, 4).is_impatient()
     assert meetings.has_collectives(HLO)
     add = 'ROOT %a = f32[4]{0} add(%x, %x), metadata={op_name="all-reduce("}'
     local = f"ENTRY %m (x: f32[4]) -> f32[4] {{\n  {add}\n}}"

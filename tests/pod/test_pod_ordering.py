@@ -84,6 +84,8 @@ def test_each_has_its_place():
     module = proto(header + _SUM + _CALLED + _ENTRY)
     text = compiled(ordering.ordered(module), protos.donated_parameters(module))
     assert in_order(text) == list(_ORDER)
+    assert not meetings.of_program(text, 0, _RANKS).is_impatient()
+    assert meetings.of_program(compiled(module), 0, _RANKS).is_impatient()
     assert "input_output_alias={ {1}: (1, {}, may-alias) }" in text
     assert _MADE_AT in text
 

@@ -14,6 +14,7 @@ from torch_xla_cc import _C
 from torch_xla_cc._runtime.private import XLAC, bridge
 
 _calls_apart = 0
+_ends = 0
 _OURS = "xla_cc::"  # in the names of what our calls make in a graph
 _KEPT = 4096  # graphs
 _graph_hash = XLAC._get_graph_hash  # as it is before read hooks stand before it
@@ -46,6 +47,17 @@ def passing(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **kwargs)
 
     return passed
+
+
+def ended() -> None:
+    """What a chain has runs."""
+    global _ends
+    _ends += 1
+
+
+def ends() -> int:
+    """How many have."""
+    return _ends
 
 
 def calls_apart() -> int:

@@ -87,7 +87,7 @@ def _serve(rank: int, pid: int) -> None:
     wanted = _plugin().torch_xla_cc_pod_wanted
     wanted.argtypes, wanted.restype = (ctypes.c_int64, ctypes.c_int64), ctypes.c_int64
     seen = 0
-    since: float | None = None  # when it was first wanted, and has not run since
+    since: tuple[float, int] | None = None  # when what is pending was first wanted, and which it is
     while os.getpid() == pid:
         times = wanted(seen, _LOOK_MS)  # which those that wait say every 2 s at least
         if times == seen:
@@ -97,27 +97,29 @@ def _serve(rank: int, pid: int) -> None:
         if not _runs.acquire(blocking=False):
             return  # the process ends
         try:
-            now = time.monotonic()
-            since = since or now
-            if chains.is_pending(rank, ()) and _run_for_others(rank, now - since > _INSISTS_S):
+            now, number = time.monotonic(), chains.ends()
+            if not chains.is_pending(rank, ()):
                 since = None
+                continue
+            if since is None or since[1] != number:  # the last has run
+                since = now, number
+            _run_for_others(rank, insists=now - since[0] > _INSISTS_S)
         finally:
             _runs.release()
 
 
-def _run_for_others(rank: int, insists: bool) -> bool:
+def _run_for_others(rank: int, *, insists: bool) -> None:
     """Run it on this thread, if no other has to do with tensors, which would do it itself.
 
     A thread that has, and does not, is held up at its next operator if this `insists`.
     """
     with _C.op_gate() as gate:
         if not gate.is_quiet(_QUIET_MS) and not insists:
-            return False
+            return
         if _is_in_torch_xla() or not chains.is_pending(rank, ()):
-            return False
+            return
         gate.park()
         read_hooks.run_all(rank)
-        return True
 
 
 def _is_in_torch_xla() -> bool:

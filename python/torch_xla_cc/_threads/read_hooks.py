@@ -188,6 +188,7 @@ def _chain_ends(rank: int) -> Iterator[None]:
     except BaseException:
         _C.ranks_drop(rank)
         raise
+    chains.ended()
     if _C.token(rank) is before:
         _C.ranks_drop(rank)
 

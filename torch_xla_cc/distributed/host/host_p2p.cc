@@ -114,7 +114,7 @@ void HostSend::Await(Timeout limit) {
 
 bool HostSend::wait(std::chrono::milliseconds timeout) {
   if (done_) return true;
-  RunPendingOnce(asked_);
+  RunPendingBeforeWaiting();
   if (!watch_.started()) {
     Await(Limit(ends_, timeout));
   } else if (!Unlocked([&] { return watch_.Wait(timeout); })) {
@@ -125,7 +125,7 @@ bool HostSend::wait(std::chrono::milliseconds timeout) {
 
 bool HostSend::isCompleted() {
   if (done_) return true;
-  RunPendingBeforeWaiting();
+  RunPendingOnce(asked_);
   if (!watch_.started()) {
     const auto self = c10::intrusive_ptr<HostSend>::reclaim_copy(this);
     watch_.Start([self] { self->Await(self->ends_.call->timeout); });

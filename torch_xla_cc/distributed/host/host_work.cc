@@ -107,17 +107,18 @@ void HostWork::Finish() {
 }
 
 bool HostWork::isCompleted() {
+  bool ended = false;
   {
-    std::unique_lock lock(state_mutex_);
+    const std::lock_guard lock(state_mutex_);
     if (failed_) return true;
-    if (left_ == 0) {
-      lock.unlock();
-      Finish();
-      return true;
-    }
+    ended = left_ == 0;
   }
-  RunPendingOnce(asked_);
-  return false;
+  if (ended) {
+    Finish();
+  } else {
+    RunPendingOnce(asked_);
+  }
+  return ended;
 }
 
 std::exception_ptr HostWork::exception() const {

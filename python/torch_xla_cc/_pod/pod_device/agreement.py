@@ -79,18 +79,18 @@ class Agreement:
                 self._words.update(calls.words)
             calls = self._known[key]
             wrong = self._added(rank, calls)
-            question = None
             number = self._numbers
+            to_ping: set[int] = set()
             if asks and not wrong:
-                question = _Question(rank, calls, asks == "awaits")
-                question.left = self._behind(rank, calls)
-                self._questions[number] = question
+                question = self._questions[number] = _Question(rank, calls, asks == "awaits")
                 self._numbers += 1
-            to_ping = sorted(question.left) if question and not question.awaits else ()
+                if not question.awaits:
+                    question.left = self._behind(rank, calls)
+                    to_ping = question.left.copy()
         if wrong:
             self._differ(wrong)
             return
-        for other in to_ping:
+        for other in sorted(to_ping):
             self._ping(other, number)
         self._look()
 

@@ -11,6 +11,7 @@ have begun, and waits for that. What it has run before it only tells.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -51,6 +52,15 @@ class Calls(NamedTuple):
     def total(self) -> int:
         """How many there are."""
         return sum(len(hashes) for _, hashes in self.groups)
+
+    def is_impatient(self) -> bool:
+        """Whether gloo gives up in one on a rank that is 30 s late: they do not meet before it."""
+        rows = (["", *(self.words[hashed] for hashed in hashes)] for _, hashes in self.groups)
+        return any(
+            what.startswith("reduce-scatter") and not before.startswith("all-reduce u32[] ")
+            for row in rows
+            for before, what in itertools.pairwise(row)
+        )
 
     def text(self) -> str:
         """A line."""

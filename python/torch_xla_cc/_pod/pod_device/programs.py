@@ -27,7 +27,7 @@ class Program(NamedTuple):
     collectives: int  # 0: it meets no other rank
     calls: Calls  # these
     key: str  # of these
-    impatient: bool  # gloo gives up on a rank that comes late to one, and none of these is before
+    impatient: bool  # as they are
 
 
 def compiled(
@@ -130,7 +130,7 @@ def _known(client: Any, loaded: Any, options: bytes) -> Program:
         collectives,
         calls,
         calls.key(),
-        replicas == 1 and any(what.startswith("reduce-scatter") for what in calls.words.values()),
+        calls.is_impatient(),
     )
 
 
