@@ -6,6 +6,7 @@ and returns what each saw: losses, gradients, parameters, state dicts; or the er
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import datetime
 import os
@@ -139,19 +140,21 @@ def train(recipe: Recipe, device: torch.device, seen: Seen) -> None:
 
 
 _store: Any = None
+_worlds: collections.Counter[tuple[object, int]] = collections.Counter()
 
 
 @contextlib.contextmanager
 def world(rank: int, size: int, name: object) -> Iterator[None]:
     """One of its own for each training run, in the first ranks of those that are there."""
     global _store
+    _worlds[name, size] += 1  # in the store too: gloo would find the addresses of one before
     if _store is None:
         address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         _store = dist.TCPStore(address, port, is_master=False)
     os.environ.update(WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size))
     dist.init_process_group(
         "cpu:gloo,xla:xla_cc",
-        store=dist.PrefixStore(f"run {name}", _store),
+        store=dist.PrefixStore(f"run {name}, {size} ranks, {_worlds[name, size]}", _store),
         rank=rank,
         world_size=size,
         timeout=datetime.timedelta(seconds=60),

@@ -42,6 +42,7 @@ def pending(rank):
 
 def stays_by_setting(rank):
     """Whether a call of a group that was made with the setting is in the graph, on a TPU."""
+    dist.barrier()  # the ranks are threads of one process: the world's own group is without it
     os.environ["TORCH_XLA_CC_CALLS"] = "graph"
     group = dist.new_group([0, 1])
     dist.barrier()
