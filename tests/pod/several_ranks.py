@@ -5,6 +5,7 @@ import resource
 import signal
 import time
 
+import pods
 import torch
 import torch_xla
 from torch_xla import runtime
@@ -148,6 +149,17 @@ def scatters_while_others_are_late(rank, late_s):
     return value, time.monotonic() - began
 
 
+def scatters_little(rank):
+    """The smallest send buffer of the device process, after it and at the next collective."""
+    (device,) = pods.device_processes([os.getpid()]).values()
+    size = runtime.world_size()
+    x = torch.ones(size, device="xla")
+    stock.reduce_scatter(stock.REDUCE_SUM, x, 1.0, 0, size).sum().item()
+    after = min(pods.send_buffers(device))
+    ours.all_reduce(ours.REDUCE_SUM, x).sum().item()
+    return after, min(pods.send_buffers(device))
+
+
 def meets_first_while_one_is_late(rank, late_s):
     """Ranks 0 and 1 wait for rank 2, in what gloo itself gives 30 s."""
     x = torch.full((3,), 1.0 + rank).to("xla")
@@ -224,7 +236,6 @@ def sharded(rank):
 
 def dies(rank, who, when, what):
     """Steps, in which `what` of rank `who` is killed; what the others are told, and when."""
-    import pods
 
     size = runtime.world_size()
     x = torch.ones(8).to("xla")

@@ -53,6 +53,10 @@ class Calls(NamedTuple):
         """How many there are."""
         return sum(len(hashes) for _, hashes in self.groups)
 
+    def has(self, kind: str) -> bool:
+        """Whether one of them is of this kind."""
+        return any(what.startswith(kind) for what in self.words.values())
+
     def is_impatient(self) -> bool:
         """Whether gloo gives up in one on a rank that is 30 s late: they do not meet before it."""
         rows = (["", *(self.words[hashed] for hashed in hashes)] for _, hashes in self.groups)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from . import attendance, first, lines, meetings
+from . import attendance, buffers, first, lines, meetings
 from .errors import DEADLINE_EXCEEDED, UNAVAILABLE, Refused
 from .jaxlib_xla import xla
 
@@ -37,6 +37,7 @@ class World:
         self._held: list[Any] = []
         self._said: set[str] = set()  # keys of programs
         self._met: set[meetings.Group] = set()
+        self._shrinks = False  # the program that ran last: the buffers of connections
         self._complete = False
         self._attendance: attendance.Host | attendance.Guest | None = None
         if self.size == 1:
@@ -63,6 +64,9 @@ class World:
         first = calls.groups[0][0]
         awaits = first not in self._met or (impatient and len(calls.groups) == 1)
         known = key in self._said
+        if self._shrinks:
+            buffers.widen()
+        self._shrinks = not known and calls.has("reduce-scatter")
         self._said.add(key)
         self._met.add(first)
         asks = "awaits" if awaits else "" if known else "asks"
