@@ -2,9 +2,9 @@
 
     PYTHONPATH=python python benchmarks/pod_steps.py [example ...]
 
-Steps of examples/clients, by torchrun on four ranks: on the pod, with calls that stay in the graph
-and with a run at each of them, and on CPU devices between which the host carries each call
-(docs/distributed.md). A step is from one loss that a rank prints to the next; medians after the
+Steps of the demo's transformer and of examples/clients, by torchrun on four ranks: on the pod, with
+calls that stay in the graph and with a run at each of them, and on CPU devices between which the
+host carries each call (docs/distributed.md). A step is from one loss that a rank prints to the next; medians after the
 first ten. Then 64 MiB to the device and back beside memcpy, and the time from torchrun's start to
 the first sum, beside gloo's. Machines differ, and are busy: what is to be compared is of one run.
 """
@@ -29,6 +29,7 @@ RANKS = 4
 STEPS, WARM = 40, 10
 LIMIT_S = 300  # of what torchrun starts
 EXAMPLES = {
+    "demo": ["../../benchmarks/pod_demo.py"],
     "ddp": ["ddp.py"],
     "dtensor_tp": ["dtensor_tp.py"],
     "fsdp2": ["fsdp2.py"],

@@ -98,7 +98,7 @@ def _devices() -> list[Device]:
         for generation, shape in shapes.items()
     ]
     gpus = [Device(f"gpu:{name}", 8, f"gpu:{name}x8") for name in ("h100", "a100", "b200")]
-    cpus = [Device("cpu", 4, "cpu"), Device("pod", 4, "pod")]
+    cpus = [Device("cpu", 4, "cpu"), Device("pod", 4, "pod"), Device("pod", 8, "pod")]
     found = {str(device): device for device in [*tpus, *gpus, *cpus]}
     # In the order in which one would miss them.
     first = [
@@ -106,6 +106,7 @@ def _devices() -> list[Device]:
         "gpu:h100/8",
         "cpu/4",
         "pod/4",
+        "pod/8",
         "tpu:v5e/256",
         "tpu:v5e/128",
         "tpu:v5e/64",
