@@ -2,12 +2,13 @@
 
     PYTHONPATH=python python benchmarks/pod.py
 
-Both run the modules that our lowerings emit, on the same jaxlib with the same gloo, in four
-processes; the second has neither torch_xla nor a plugin, and runs them as JAX does. Microseconds of
-a step of rank 0, on average: on the pod until the last can be read, on jaxlib each is waited for;
-their ratio; and an empty step beside torch_xla's CPU client. (Where there are fewer processors than
-ranks, gloo takes a fifth of a step's time or all of it, as the ranks wake up: medians say little.)
-Machines differ, and are busy: what is to be compared is of one run.
+Both run modules that our lowerings emit, on the same jaxlib with the same gloo, in four processes;
+the second has neither torch_xla nor a plugin, and native instructions alone (the pod makes an
+all_to_all and a sum of a reduce_scatter). Microseconds of a step of rank 0, on average: on the pod
+until the last can be read, on jaxlib each is waited for; their ratio; and an empty step beside
+torch_xla's CPU client. (Where there are fewer processors than ranks, a small step of gloo takes a
+fifth of a millisecond or several: medians say little.) Send buffers are widened on both sides: see
+pod_device/buffers.py. Machines differ, and are busy: what is to be compared is of one run.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@
 
 Steps of the demo's transformer and of examples/clients, by torchrun on four ranks: on the pod, with
 calls that stay in the graph and with a run at each of them, and on CPU devices between which the
-host carries each call (docs/distributed.md). A step is from one loss that a rank prints to the next; medians after the
-first ten. Then 64 MiB to the device and back beside memcpy, and the time from torchrun's start to
-the first sum, beside gloo's. Machines differ, and are busy: what is to be compared is of one run.
+host carries each call (docs/distributed.md). A step is from one loss that a rank prints to the
+next; medians after the first ten. Then 64 MiB to the device and back beside memcpy, and the time
+from torchrun's start to the first sum, beside gloo's. Machines differ, and are busy: what is to be
+compared is of one run.
 """
 
 from __future__ import annotations

@@ -80,12 +80,6 @@ _NOT_ON_POD = {
         for op in ("all_gather", "reduce_scatter", "all_to_all")
         for size in (2, 4)
     },
-    **{
-        f"test_reductions_that_no_order_changes[{size}-all_reduce-{kind}]": "averages of float8 "
-        "over three ranks differ in the last bit from those of torch_xla's own XLA:CPU"
-        for size in (4, 8)
-        for kind in ("f8e4m3fn", "f8e5m2")
-    },
 }
 # There the calls of torch.distributed stay in the graph: what is compared before each of them, and
 # breaks its group alone, is of `TORCH_XLA_CC_CALLS=each pytest --on-pod`.

@@ -168,10 +168,10 @@ def world(rank: int, size: int, name: object) -> Iterator[None]:
 
 def both(rank: int, recipe: Recipe, number: int) -> tuple[tuple[Seen, str], ...] | None:
     """What gloo and XLA show of a recipe, and each's error. Nothing of ranks that it has not."""
-    if rank >= recipe.size:
+    client_kinds.device("xla")  # before the first backward pass: see docs/clients/README.md
+    if rank >= recipe.size:  # it is of the pod all the same, which starts when all have come
         return None
     warnings.simplefilter("ignore")
-    client_kinds.device("xla")  # before the first backward pass: see docs/clients/README.md
     found = []
     for run, kind in enumerate(("cpu", "xla")):
         seen: Seen = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import functools
 import os
 import socket
@@ -104,20 +105,30 @@ def joined(rank: int, fn: Callable[..., Any], *args: Any) -> Any:
 
 
 _PIDFD_GETFD = 438  # of the kernel's calls, which Python does not have
+_GONE = (errno.EBADF, errno.ENOENT)  # it has been closed meanwhile
 
 
 def send_buffers(pid: int) -> list[int]:
-    """Bytes that the TCP connections of a process may hold, as the kernel has it (twice)."""
+    """Bytes that the TCP connections of a process may hold, as the kernel counts. Or an OSError."""
     found = []
     system = ctypes.CDLL(None, use_errno=True)
     process = os.pidfd_open(pid)
-    for name in os.listdir(f"/proc/{pid}/fd"):
-        if os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:"):
-            number = system.syscall(_PIDFD_GETFD, process, int(name), 0)
-            assert number >= 0, os.strerror(ctypes.get_errno())
+    try:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                if not os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:"):
+                    continue
+                number = system.syscall(_PIDFD_GETFD, process, int(name), 0)
+                if number < 0:
+                    raise OSError(ctypes.get_errno(), "pidfd_getfd")
+            except OSError as error:
+                if error.errno in _GONE:
+                    continue
+                raise
             with socket.socket(fileno=number) as connection, contextlib.suppress(OSError):
                 connection.getpeername()  # else it listens
                 if connection.family != socket.AF_UNIX:
                     found.append(connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF))
-    os.close(process)
+    finally:
+        os.close(process)
     return found

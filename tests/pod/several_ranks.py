@@ -149,15 +149,24 @@ def scatters_while_others_are_late(rank, late_s):
     return value, time.monotonic() - began
 
 
-def scatters_little(rank):
-    """The smallest send buffer of the device process, after it and at the next collective."""
+def scatters_little(rank, groups):
+    """The smallest send buffer of the device process, after each and at the next collective.
+
+    Or why they cannot be looked at.
+    """
     (device,) = pods.device_processes([os.getpid()]).values()
-    size = runtime.world_size()
-    x = torch.ones(size, device="xla")
-    stock.reduce_scatter(stock.REDUCE_SUM, x, 1.0, 0, size).sum().item()
-    after = min(pods.send_buffers(device))
-    ours.all_reduce(ours.REDUCE_SUM, x).sum().item()
-    return after, min(pods.send_buffers(device))
+    size, found = len(groups[0]), []
+    for count in (1, 30_000, 1):
+        x = torch.ones(size * count, device="xla")
+        stock.reduce_scatter(stock.REDUCE_SUM, x, 1.0, 0, size, groups).sum().item()
+        for _ in range(2):
+            try:
+                found.append(min(pods.send_buffers(device)))
+            except PermissionError as error:
+                return str(error)
+            if len(found) % 2:
+                ours.all_reduce(ours.REDUCE_SUM, torch.ones(3, device="xla")).sum().item()
+    return found
 
 
 def meets_first_while_one_is_late(rank, late_s):
@@ -236,7 +245,6 @@ def sharded(rank):
 
 def dies(rank, who, when, what):
     """Steps, in which `what` of rank `who` is killed; what the others are told, and when."""
-
     size = runtime.world_size()
     x = torch.ones(8).to("xla")
 

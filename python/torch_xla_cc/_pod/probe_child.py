@@ -56,8 +56,8 @@ def main(path_of_jaxlib: str, rank: int, world: int, address: str, pipe: Connect
             for array in made:
                 array.block_until_ready()
             took.append(time.perf_counter() - began)
-            if len(took) == 1:
-                buffers.widen()
+            if len(took) == 1 and program.calls.has("reduce-scatter"):
+                buffers.widen()  # for the programs that come after, which are not to blame
         sizes = program.output_sizes if times == 1 else []  # who times them does not look
         outputs = [bytes(store.read(x, 0, n)) for x, n in zip(made, sizes, strict=False)]
         return *found, outputs, took

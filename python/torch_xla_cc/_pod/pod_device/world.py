@@ -79,6 +79,8 @@ class World:
 
     def stalled(self) -> None:
         """Have those that others wait for hear of it."""
+        if self._shrinks:  # what waits may be what comes after, in the same program
+            buffers.widen()
         if self._attendance is not None:
             self._attendance.stalled()
 
