@@ -15,7 +15,7 @@ import socket
 import stat
 
 _BYTES = 4 << 20  # or what net.core.wmem_max allows
-_SO_BUF_LOCK, _SNDBUF_LOCK = 72, 1  # of <asm/socket.h>, since Linux 5.14; without it nothing is done
+_SO_BUF_LOCK, _SNDBUF_LOCK = 72, 1  # of <asm/socket.h>; before Linux 5.14 nothing is done
 
 
 def widen() -> None:
