@@ -30,13 +30,13 @@ RANKS = 4
 STEPS, WARM = 40, 10
 LIMIT_S = 300  # of what torchrun starts
 EXAMPLES = {
-    "demo": ["../../benchmarks/pod_demo.py"],
-    "ddp": ["ddp.py"],
-    "dtensor_tp": ["dtensor_tp.py"],
-    "fsdp2": ["fsdp2.py"],
-    "megatron_gpt": ["megatron_gpt.py"],
-    "megatron_gpt tp": ["megatron_gpt.py", "--tp=4"],
-    "zero_optimizer": ["zero_optimizer.py"],
+    "demo": ["benchmarks/pod_demo.py"],
+    "ddp": ["examples/clients/ddp.py"],
+    "dtensor_tp": ["examples/clients/dtensor_tp.py"],
+    "fsdp2": ["examples/clients/fsdp2.py"],
+    "megatron_gpt": ["examples/clients/megatron_gpt.py"],
+    "megatron_gpt tp": ["examples/clients/megatron_gpt.py", "--tp=4"],
+    "zero_optimizer": ["examples/clients/zero_optimizer.py"],
 }
 FIRST_SUM = """
 import sys
@@ -87,7 +87,7 @@ def _torchrun(device: str, code: str, *words: str) -> subprocess.Popen[str]:
 
 def step_ms(device: str, calls: str, example: list[str]) -> float:
     """Of a step; `calls` is TORCH_XLA_CC_CALLS."""
-    path = str(ROOT / "examples/clients" / example[0])
+    path = str(ROOT / example[0])
     said = []
     os.environ["TORCH_XLA_CC_CALLS"] = calls
     with _torchrun(device, WITH_THE_POD, path, *example[1:], f"--steps={STEPS}") as running:

@@ -6,7 +6,7 @@ import pods
 import pytest
 import several_ranks
 
-from torch_xla_cc._pod.pod_device import buffers
+from torch_xla_cc._pod.pod_device import buffers, meetings
 
 
 def _size(connection):
@@ -29,6 +29,32 @@ def test_only_what_was_set_is_widened(monkeypatch, most):
         assert _size(shrunk) > 8 * small
         assert shrunk.getsockopt(socket.SOL_SOCKET, buffers._SO_BUF_LOCK) == 0
         assert shrunk.getpeername() and left.getpeername(), "they are still open"
+
+
+def test_while_a_new_program_waits(monkeypatch):
+    """What it waits for may be what comes after its reduce_scatter."""
+    pytest.importorskip("jaxlib", reason="the pod needs it")
+    from torch_xla_cc._pod.pod_device.world import World
+
+    class Attendance:
+        def begin(self, key, calls, asks):
+            pass
+
+        def stalled(self):
+            pass
+
+    widened = []
+    monkeypatch.setattr(buffers, "widen", lambda: widened.append(len(widened)))
+    world = World({"rank": "0", "world": "1"}, print, str)
+    world._attendance = Attendance()
+    found = []
+    for op in ("all-reduce", "reduce-scatter", "reduce-scatter"):
+        calls = meetings.one((0, 1), op)
+        world.meets(calls, calls.key())
+        before = len(widened)
+        world.stalled()
+        found.append((before, len(widened) - before))
+    assert found == [(0, 0), (0, 1), (2, 0)]  # before it begins, and while it waits
 
 
 @pytest.mark.parametrize("groups", [[[0, 1, 2]], [[0, 1], [2, 3]]])
