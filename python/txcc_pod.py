@@ -26,6 +26,14 @@ _ADDRESS = "TORCH_XLA_CC_POD_ADDRESS"
 _TOKEN = "TORCH_XLA_CC_POD_TOKEN"
 _TOKEN_BYTES = 16
 _TIMEOUT = "TORCH_XLA_CC_TIMEOUT_S"
+_COLLECTIVES = "TORCH_XLA_CC_POD_COLLECTIVES"
+# What Open MPI, MPICH (and Intel's) and SLURM say to a rank.
+_OF_MPIRUN = {
+    "RANK": ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"),
+    "WORLD_SIZE": ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"),
+    "LOCAL_RANK": ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"),
+    "LOCAL_WORLD_SIZE": ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"),
+}
 _JAXLIB = "0.7.1"  # pod_device uses what is private; as in _runtime/versions.py
 _LEAVE_MS = 100
 _LONGEST_S = 86400.0
@@ -61,9 +69,12 @@ class PodPlugin(plugins.DevicePlugin):
         start = str(_PACKAGE / "_pod" / "start.py")
         command = [sys.executable, "-I", start, str(Path(jaxlib.origin).parents[1])]
         options = {"command": "\n".join(command), "rank": str(rank), "world": str(world)}
+        by_mpi = _by_mpi()
         if _TIMEOUT in os.environ:
             options["timeout_s"] = repr(_limit_s())
-        if world > 1:
+        if world > 1 and by_mpi:
+            options["master"] = os.environ["MASTER_ADDR"]
+        elif world > 1:
             options["coordinator"], options["token"] = self._coordinator(rank, world)
         atexit.register(self._leave, os.getpid())
         return options
@@ -147,6 +158,28 @@ def _limit_s() -> float:
     raise ValueError(f"{_TIMEOUT} = {text!r} must be a number of seconds, more than 0, such as 600")
 
 
+def _by_mpi() -> bool:
+    """Whether device processes meet by MPI, and not by gloo."""
+    chosen = os.environ.get(_COLLECTIVES, "gloo")
+    if chosen not in ("gloo", "mpi"):
+        raise ValueError(f"{_COLLECTIVES} = {chosen!r} must be 'gloo' or 'mpi'")
+    return chosen == "mpi"
+
+
+def _take_from_mpirun() -> None:
+    """What torchrun would have set, of a rank that mpirun or srun has started."""
+    if os.environ.get("PJRT_DEVICE") != "POD" or "RANK" in os.environ or not _by_mpi():
+        return
+    found = {
+        name: next((os.environ[other] for other in others if other in os.environ), None)
+        for name, others in _OF_MPIRUN.items()
+    }
+    os.environ.update({name: value for name, value in found.items() if value is not None})
+    if found["WORLD_SIZE"] == found["LOCAL_WORLD_SIZE"]:
+        os.environ.setdefault("MASTER_ADDR", _LOCALHOST)
+    os.environ.setdefault("MASTER_PORT", "29500")  # torchrun's
+
+
 def held_port() -> socket.socket:
     """A free port. The device process of rank 0 listens on it as well, which Linux allows."""
     held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -159,3 +192,6 @@ def register() -> None:
     """Make torch_xla know it, where the package is not installed (a source tree)."""
     if "POD" not in plugins._plugin_registry:
         plugins.register_plugin("POD", PodPlugin())
+
+
+_take_from_mpirun()

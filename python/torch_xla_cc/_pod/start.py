@@ -11,6 +11,7 @@ import resource
 import signal
 import socket
 import sys
+from pathlib import Path
 
 _SOCKET = 3
 _PR_SET_PDEATHSIG = 1
@@ -25,15 +26,26 @@ def main(path_of_jaxlib: str) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # jaxlib aborts when rank 0's process has gone
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each segment has a descriptor
-    os.closerange(_SOCKET + 1, os.sysconf("SC_OPEN_MAX"))  # files of the rank
+    _close_others(int(os.environ.get("PMI_FD", _SOCKET)))  # that of MPICH's mpirun
     sys.path += [os.path.dirname(os.path.abspath(__file__)), path_of_jaxlib]
     # jaxlib asks jax for types that only jax uses, and goes without; importing it takes a second.
     sys.modules["jax"] = None  # type: ignore[assignment]
+
+    from pod_device import mpi_library  # type: ignore[import-not-found]
+
+    mpi_library.prepare(Path(path_of_jaxlib) / "jaxlib")
 
     from pod_device.server import Server  # type: ignore[import-not-found]
     from pod_device.wire import Line  # type: ignore[import-not-found]
 
     Server(Line(socket.socket(fileno=_SOCKET))).serve()
+
+
+def _close_others(keep: int) -> None:
+    """Files of the rank."""
+    most = os.sysconf("SC_OPEN_MAX")
+    os.closerange(_SOCKET + 1, max(_SOCKET + 1, min(keep, most)))
+    os.closerange(max(_SOCKET, keep) + 1, most)
 
 
 if __name__ == "__main__":

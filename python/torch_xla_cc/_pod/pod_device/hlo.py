@@ -14,7 +14,7 @@ _OPCODE, _SHAPE, METADATA, _PARAMETER, _TUPLE_INDEX = 2, 3, 7, 9, 13
 _ID, _OPERANDS, _PREDECESSORS, _CALLED, _SHARDING = 35, 36, 37, 38, 40
 FRONTEND_ATTRIBUTES = 68
 REPLICA_GROUPS = (49, 87)  # as lists, or as a form of all devices
-_ELEMENT_TYPE, _TUPLE_SHAPES, _LAYOUT = 2, 4, 5
+_ELEMENT_TYPE, _DIMENSIONS, _TUPLE_SHAPES, _LAYOUT = 2, 3, 4, 5
 _PARAMETERS, _RESULT, _PARAMETER_NAMES = 1, 2, 3
 _TUPLE, _U32 = 13, 8
 
@@ -109,6 +109,13 @@ def renumbered(instruction: Instruction, numbers: Mapping[int, int]) -> Instruct
     return instruction._replace(raw=raw, id=number, operands=tuple(operands))
 
 
+def retyped(instruction: Instruction, kind: int) -> Instruction:
+    """The instruction with another element type."""
+    shape = of_type(instruction.shape, kind)
+    raw = protos.without(instruction.raw, _SHAPE) + protos.bytes_field(_SHAPE, shape)
+    return instruction._replace(raw=raw, shape=shape)
+
+
 def _numbered(opcode: str, number: int, operands: Sequence[int]) -> bytes:
     """Its name, id and operands: what is another in each place."""
     name = protos.bytes_field(NAME, f"{opcode}.{number}".encode())
@@ -137,7 +144,7 @@ def _instruction(raw: memoryview) -> Instruction:
 
 def is_tuple(shape: bytes) -> bool:
     """Whether a shape is that of a tuple."""
-    return protos.number(shape, _ELEMENT_TYPE) == _TUPLE
+    return element_type(shape) == _TUPLE
 
 
 def elements(shape: bytes) -> list[bytes]:
@@ -149,6 +156,21 @@ def tuple_of(shapes: Sequence[bytes]) -> bytes:
     """The shape of a tuple."""
     elements = b"".join(protos.bytes_field(_TUPLE_SHAPES, shape) for shape in shapes)
     return protos.number_field(_ELEMENT_TYPE, _TUPLE) + elements
+
+
+def element_type(shape: bytes) -> int:
+    """Its number in xla_data.proto."""
+    return protos.number(shape, _ELEMENT_TYPE)
+
+
+def dimensions(shape: bytes) -> list[int]:
+    """Of an array's."""
+    return protos.numbers_of(shape, _DIMENSIONS)
+
+
+def of_type(shape: bytes, kind: int) -> bytes:
+    """The shape with another element type."""
+    return protos.number_field(_ELEMENT_TYPE, kind) + protos.without(shape, _ELEMENT_TYPE)
 
 
 def written(computation: Computation) -> bytes:

@@ -107,6 +107,15 @@ def of_program(text: str, rank: int, size: int) -> Calls:
     return Calls(tuple((group, tuple(hashes)) for group, hashes in found.items()), words)
 
 
+def cliques(text: str, rank: int, size: int) -> tuple[Group, ...]:
+    """The sets of ranks that XLA connects for a program, given as HLO, and this rank is in."""
+    found: dict[Group, None] = {}
+    for match in _in_order(*_computations(text)):
+        if match["op"] != "collective-permute":  # that takes all
+            found.update((g, None) for g in _groups(match["rest"], size) if rank in g)
+    return tuple(found)
+
+
 def one(group: Group, said: str) -> Calls:
     """Of one collective, in words."""
     return Calls(((group, (_hashed(said),)),), {_hashed(said): _shown(said)})

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from . import hlo, protos
+from . import hlo, mpi_types, protos
 from .meetings import COLLECTIVES
 
 _IMPATIENT = ("reduce-scatter",)  # in which gloo gives up on a rank that is 30 s late
@@ -23,9 +23,12 @@ _NOT_INLINED = protos.bytes_field(
 )
 
 
-def ordered(module: bytes, *, patient: bool = True) -> bytes:
-    """A HloModuleProto with its collectives in order; if `patient`, of ranks that may come late."""
-    order = _Order(module, _IMPATIENT if patient else ())
+def ordered(module: bytes, *, patient: bool = True, by_mpi: bool = False) -> bytes:
+    """A HloModuleProto with its collectives in order; if `patient`, of ranks that may come late.
+
+    By MPI they have the types that XLA gives to it.
+    """
+    order = _Order(module, _IMPATIENT if patient else (), by_mpi=by_mpi)
     if not order.meets(order.entry):
         return module
     order.go_through_entry()
@@ -35,8 +38,8 @@ def ordered(module: bytes, *, patient: bool = True) -> bytes:
 class _Order:
     """Leads the token through the computations that have collectives."""
 
-    def __init__(self, module: bytes, impatient: Sequence[str]) -> None:
-        self._impatient = impatient
+    def __init__(self, module: bytes, impatient: Sequence[str], *, by_mpi: bool) -> None:
+        self._impatient, self._by_mpi = impatient, by_mpi
         self._found = dict(map(hlo.computation, protos.inside(module, hlo.COMPUTATIONS)))
         self.entry = protos.number(module, hlo.ENTRY_ID)
         self._ids = hlo.Ids(self._found)
@@ -213,6 +216,10 @@ class _Order:
             self._ids.parameter(i, shape) for i, shape in enumerate([*operands, hlo.TOKEN])
         ]
         *inputs, token = parameters
+        if self._by_mpi:
+            made = mpi_types.converted(self._ids, collective, inputs, self._retyped)
+            if made is not None:
+                return self._returning([*parameters, *made.instructions], made.results, token)
         numbers = dict(zip(collective.operands, (i.id for i in inputs), strict=True))
         inner = hlo.renumbered(collective, {**numbers, collective.id: self._ids.next()})
         return self._finished([*parameters, inner], inner, token)
@@ -221,10 +228,26 @@ class _Order:
         self, instructions: list[hlo.Instruction], result: hlo.Instruction, token: hlo.Instruction
     ) -> int:
         """A new computation that returns the result, or its elements, and the token."""
-        results = self._ids.taken_apart(result) if hlo.is_tuple(result.shape) else []
-        every = [*(results or [result]), token]
+        parts = self._ids.taken_apart(result) if hlo.is_tuple(result.shape) else []
+        return self._returning([*instructions, *parts], parts or [result], token)
+
+    def _returning(
+        self,
+        instructions: list[hlo.Instruction],
+        results: list[hlo.Instruction],
+        token: hlo.Instruction,
+    ) -> int:
+        """A new computation that returns these and the token."""
+        every = [*results, token]
         root = self._ids.new("tuple", hlo.tuple_of([i.shape for i in every]), [i.id for i in every])
-        return self._named([*instructions, *results, root], root)
+        return self._named([*instructions, root], root)
+
+    def _retyped(self, computation: int, kind: int) -> int:
+        """One like it, of another type."""
+        _, root, before = self._found[computation]
+        numbers = {i.id: self._ids.next() for i in before}
+        made = [hlo.retyped(hlo.renumbered(i, numbers), kind) for i in before]
+        return self._named(made, next(i for i in made if i.id == numbers[root]))
 
     def _named(self, instructions: list[hlo.Instruction], root: hlo.Instruction) -> int:
         """A new computation that returns one of them."""

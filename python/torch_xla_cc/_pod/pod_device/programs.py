@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import ordering, protos, stablehlo, types
+from . import mpi_library, ordering, protos, stablehlo, types
 from .errors import INVALID_ARGUMENT, UNIMPLEMENTED, Refused
 from .jaxlib_xla import xla
-from .meetings import Calls, has_collectives, of_program
+from .meetings import Calls, Group, cliques, has_collectives, of_program
 from .wire import Writer
 
 _MAGIC = b"torch_xla_cc pod 1\n"
@@ -28,6 +28,7 @@ class Program(NamedTuple):
     calls: Calls  # these
     key: str  # of these
     impatient: bool  # as they are
+    cliques: tuple[Group, ...]  # for MPI
 
 
 def compiled(
@@ -39,7 +40,7 @@ def compiled(
     if form == "hlo":
         hlo = bytes(code)
         if settings.num_replicas > 1:  # ranks, which may have programs of their own
-            hlo = ordering.ordered(hlo, patient=patient)
+            hlo = ordering.ordered(hlo, patient=patient, by_mpi=mpi_library.wanted())
         text = xla.mlir.xla_computation_to_mlir_module(xla.XlaComputation(hlo))
         module = stablehlo.with_donors(text, protos.donated_parameters(hlo))
     elif form == "mlir":
@@ -119,7 +120,8 @@ def _known(client: Any, loaded: Any, options: bytes) -> Program:
         for kind, output in zip(kinds, outputs, strict=True)
     ]
     text = module.to_string()
-    calls = of_program(text, client.process_index(), len(client.devices()))
+    place = client.process_index(), len(client.devices())
+    calls = of_program(text, *place)
     collectives = max(1, calls.total()) if has_collectives(text) else 0
     return Program(
         loaded,
@@ -131,6 +133,7 @@ def _known(client: Any, loaded: Any, options: bytes) -> Program:
         calls,
         calls.key(),
         calls.is_impatient(),
+        cliques(text, *place) if mpi_library.wanted() else (),
     )
 
 

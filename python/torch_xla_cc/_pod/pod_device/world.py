@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import queue
+import secrets
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import attendance, buffers, first, lines, meetings
+from . import attendance, buffers, first, lines, meetings, mpi, mpi_library
 from .errors import DEADLINE_EXCEEDED, UNAVAILABLE, Refused
 from .jaxlib_xla import xla
 
@@ -40,6 +41,7 @@ class World:
         self._shrinks = False  # the program that ran last: the buffers of connections
         self._complete = False
         self._attendance: attendance.Host | attendance.Guest | None = None
+        self._mpi: mpi.Mpi | None = None
         if self.size == 1:
             self.client = xla.get_tfrt_cpu_client(asynchronous=False, num_devices=1)
         else:
@@ -50,12 +52,21 @@ class World:
         """An orderly end: rank 0 waits for the others."""
         if self._attendance is not None and self._complete:
             self._attendance.leave()
+            if self._mpi is not None:
+                self._mpi.end()
 
-    def meets(self, calls: meetings.Calls, key: str, *, impatient: bool = False) -> None:
+    def meets(
+        self,
+        calls: meetings.Calls,
+        key: str,
+        cliques: Sequence[meetings.Group],
+        *,
+        impatient: bool = False,
+    ) -> None:
         """A program with collectives is about to run: compare these with what others run.
 
         The first time before it does; else as it does. `impatient`: gloo gives up in it on a rank
-        that comes 30 s late, and nothing makes all meet before.
+        that comes 30 s late, and nothing makes all meet before. `cliques`: what MPI is to connect.
         """
         if self._attendance is None or not calls.groups:
             return
@@ -66,6 +77,8 @@ class World:
         known = key in self._said
         if self._shrinks:
             buffers.widen()
+        if self._mpi is not None:
+            self._mpi.expect(cliques)
         self._shrinks = not known and calls.has("reduce-scatter")
         self._said.add(key)
         self._met.add(first)
@@ -122,14 +135,16 @@ class World:
         client = self._connected(options, lost)
         program = first.compiled(client, self.size)
         # All are to come within gloo's 30 s.
-        begins = meetings.one(tuple(range(self.size)), "the start")
-        self.meets(begins, begins.key())
+        every = tuple(range(self.size))
+        begins = meetings.one(every, "the start")
+        self.meets(begins, begins.key(), [every])
         first.run(client, program)
         return client
 
     def _connected(self, options: Mapping[str, str], lost: attendance.Lost) -> Any:
-        host, port = _split(options["coordinator"])
-        token, timeout_s = options.get("token", ""), self.timeout_s
+        address, token = self._address(options)
+        host, port = _split(address)
+        timeout_s = self.timeout_s
         own = _own_address(host, port)
         if self.rank == 0:
             # On this machine alone, if all ranks are.
@@ -170,16 +185,34 @@ class World:
             shutdown_on_destruction=False,
         )
         peers.connect()
-        gloo = xla.make_gloo_tcp_collectives(distributed_client=peers, hostname=own)
-        self._held += [peers, gloo]
-        return xla.get_tfrt_cpu_client(
+        if self._mpi is None:
+            collectives = xla.make_gloo_tcp_collectives(distributed_client=peers, hostname=own)
+        else:
+            collectives = self._mpi.collectives
+        self._held += [peers, collectives]
+        client = xla.get_tfrt_cpu_client(
             asynchronous=False,
             distributed_client=peers,
             node_id=self.rank,
             num_nodes=self.size,
-            collectives=gloo,
+            collectives=collectives,
             num_devices=1,
         )
+        if self._mpi is not None:
+            self._mpi.devices = {device.process_index: device.id for device in client.devices()}
+        return client
+
+    def _address(self, options: Mapping[str, str]) -> tuple[str, str]:
+        """Where they meet, and the token. By MPI rank 0 says both."""
+        if not mpi_library.wanted():
+            return options["coordinator"], options.get("token", "")
+        self._mpi = mpi.Mpi(self.rank, self.size)
+
+        def chosen() -> str:
+            return f"{lines.joined(options['master'], _free_port())} {secrets.token_hex(16)}"
+
+        address, token = self._mpi.said_by_first(chosen, self.rank).split()
+        return address, token
 
 
 def _whose(limit_s: float, timeout_s: float) -> str:

@@ -1,0 +1,122 @@
+"""The MPI library that jaxlib loads: mpi_wrapper.cc, compiled for the MPI that is there.
+
+jaxlib wants one by the names of MPItrampoline, and none is packaged. It is compiled once, and stands
+in the user's cache. jaxlib loads it when it is imported itself, so this comes before that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from .errors import FAILED_PRECONDITION, Refused
+
+_WRAPPER = Path(__file__).with_name("mpi_wrapper.cc")
+CHOICE = "TORCH_XLA_CC_POD_COLLECTIVES"
+COMPILER = "TORCH_XLA_CC_MPICXX"
+_LOADED = "MPITRAMPOLINE_LIB"
+_FLAGS = ("-std=c++17", "-O2", "-shared", "-fPIC", "-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX")
+_NAME = re.compile(rb"\0(MPIX?ABI_\w+)(?=\0)")
+_CONSTANT = re.compile(r"MPIX?ABI_[A-Z0-9_]+")
+_TO_COMPILE_S = 120.0
+_failed: Exception | None = None
+
+
+def wanted() -> bool:
+    """Whether ranks are to meet by MPI."""
+    return os.environ.get(CHOICE) == "mpi"
+
+
+def prepare(jaxlib: Path) -> None:
+    """Of a process that is about to import jaxlib, which lies there; if MPI is what is wanted."""
+    global _failed
+    if not wanted():
+        return
+    try:
+        os.environ[_LOADED] = str(_built(jaxlib / "libjax_common.so"))
+    except Exception as error:  # said when somebody hears it
+        _failed = error
+
+
+def path() -> Path:
+    """Where it is. Raises if it could not be compiled."""
+    if _failed is not None:
+        raise _failed
+    return Path(os.environ[_LOADED])
+
+
+def compiler() -> str:
+    """What compiles it."""
+    name = os.environ.get(COMPILER, "mpicxx")
+    if (found := shutil.which(name)) is None:
+        raise Refused(
+            FAILED_PRECONDITION,
+            f"{CHOICE}=mpi needs a compiler for MPI, and there is no {name!r}. "
+            f"Install one (on Debian: libopenmpi-dev and g++), or name it in {COMPILER}",
+        )
+    return found
+
+
+def _built(jaxlib: Path) -> Path:
+    """The library, compiled if it has not been."""
+    used = compiler()
+    source = _WRAPPER.read_text()
+    shown = _run([used, "-show"])
+    key = hashlib.sha256("\n".join((source, used, shown, _state(jaxlib))).encode()).hexdigest()[:16]
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torch_xla_cc"
+    path = folder / f"mpi-{key}.so"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as making:
+            whole = Path(making) / "mpi.cc"
+            whole.write_text("\n".join((source, *_rest(source, _asked(jaxlib)), "")))
+            made = Path(making) / "mpi.so"
+            command = [used, *_FLAGS, "-o", str(made), str(whole)]
+            _run(command)
+            if not made.exists():
+                raise Refused(FAILED_PRECONDITION, f"{' '.join(command)} makes nothing")
+            made.rename(path)  # another rank may do the same
+    return path
+
+
+def _state(file: Path) -> str:
+    stat = file.stat()
+    return f"{file} {stat.st_size} {stat.st_mtime_ns}"
+
+
+def _run(command: Sequence[str]) -> str:
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=_TO_COMPILE_S, check=False
+    )
+    if done.returncode:
+        raise Refused(
+            FAILED_PRECONDITION, f"{' '.join(command)} failed: {done.stderr or done.stdout}"
+        )
+    return done.stdout
+
+
+def _asked(jaxlib: Path) -> set[str]:
+    """The names that jaxlib looks for."""
+    with jaxlib.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as code:
+        return {name.decode() for name in _NAME.findall(code)}
+
+
+def _rest(source: str, asked: Iterable[str]) -> Iterable[str]:
+    """What defines those that the source does not."""
+    there = set(re.findall(r"\bMPIX?ABI_\w+", source))
+    yield 'extern "C" {'
+    for name in sorted(set(asked) - there):
+        kind, of = (
+            ("extern Handle {}", "pod_mpi_nothing")
+            if _CONSTANT.fullmatch(name)
+            else ("int {}()", "pod_mpi_refuses")
+        )
+        yield f'{kind.format(name)} __attribute__((alias("{of}")));'
+    yield "}"

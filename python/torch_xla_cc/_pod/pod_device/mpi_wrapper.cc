@@ -1,0 +1,264 @@
+// An MPI library as jaxlib wants it: by the names of MPItrampoline (MPIABI_*), with handles of 8
+// bytes whatever the library's own are. It is compiled against the MPI that is there (build.py),
+// which adds names for all that jaxlib asks for and never uses.
+//
+// Two things are not as in MPI. XLA splits the world where it wants a group, which waits for all
+// ranks, and only the members come: here a group is made of its members, whom `pod_mpi_expect` says
+// before. And nothing polls without pause: a rank that waits leaves the processor to those that
+// compute, which may be on the same machine, and can be told from one that computes.
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using Handle = std::uintptr_t;
+using Ranks = std::vector<int>;
+
+constexpr int kYields = 200;
+constexpr std::chrono::microseconds kShortest{20};
+constexpr std::chrono::microseconds kLongest{1000};
+
+// A handle of the library: a pointer in Open MPI, an int in MPICH.
+template <typename T>
+T Own(Handle handle) {
+  static_assert(sizeof(T) <= sizeof(Handle));
+  T own;
+  std::memcpy(&own, &handle, sizeof(T));
+  return own;
+}
+
+template <typename T>
+Handle Theirs(T own) {
+  Handle handle = 0;
+  std::memcpy(&handle, &own, sizeof(T));
+  return handle;
+}
+
+MPI_Comm Comm(Handle handle) { return Own<MPI_Comm>(handle); }
+MPI_Datatype Type(Handle handle) { return Own<MPI_Datatype>(handle); }
+MPI_Op Op(Handle handle) { return Own<MPI_Op>(handle); }
+
+std::atomic<int> waiting{0};
+
+int Waited(MPI_Request* requests, int count) {
+  ++waiting;
+  std::chrono::microseconds pause = kShortest;
+  for (int tries = 0;; ++tries) {
+    int done = 0;
+    const int error = MPI_Testall(count, requests, &done, MPI_STATUSES_IGNORE);
+    if (error != MPI_SUCCESS || done) {
+      --waiting;
+      return error;
+    }
+    if (tries < kYields) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(pause);
+      pause = std::min(2 * pause, kLongest);
+    }
+  }
+}
+
+// Starts something that is then waited for.
+template <typename Start>
+int Done(const Start& start) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  const int error = start(&request);
+  return error == MPI_SUCCESS ? Waited(&request, 1) : error;
+}
+
+// A group, and what XLA calls its first device.
+struct Expected {
+  int color;
+  Ranks ranks;
+};
+
+std::mutex groups_lock;
+std::vector<Expected> expected;
+std::set<Ranks> made;
+
+// The group that is wanted: the first that is expected whose first rank is `color`, and in which
+// this rank is at `key`.
+Ranks Wanted(int color, int key) {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  const std::lock_guard<std::mutex> lock(groups_lock);
+  for (const Expected& group : expected) {
+    const Ranks& ranks = group.ranks;
+    const bool here = key < static_cast<int>(ranks.size()) && ranks[key] == rank;
+    if (here && group.color == color && made.insert(ranks).second) return ranks;
+  }
+  return {};
+}
+
+}  // namespace
+
+extern "C" {
+
+// The version of the names.
+int mpiwrapper_version_major = 2, mpiwrapper_version_minor = 9, mpiwrapper_version_patch = 0;
+int mpiabi_version_major = 2, mpiabi_version_minor = 9, mpiabi_version_patch = 0;
+int mpiabi_loaded_version_major = 2, mpiabi_loaded_version_minor = 9,
+    mpiabi_loaded_version_patch = 0;
+void mpiwrapper_export_fortran_constants_() {}
+
+Handle MPIABI_COMM_WORLD = Theirs(MPI_COMM_WORLD);
+Handle MPIABI_COMM_NULL = Theirs(MPI_COMM_NULL);
+Handle MPIABI_REQUEST_NULL = Theirs(MPI_REQUEST_NULL);
+Handle MPIABI_BYTE = Theirs(MPI_BYTE);
+Handle MPIABI_INT8_T = Theirs(MPI_INT8_T);
+Handle MPIABI_UINT8_T = Theirs(MPI_UINT8_T);
+Handle MPIABI_INT16_T = Theirs(MPI_INT16_T);
+Handle MPIABI_UINT16_T = Theirs(MPI_UINT16_T);
+Handle MPIABI_INT32_T = Theirs(MPI_INT32_T);
+Handle MPIABI_UINT32_T = Theirs(MPI_UINT32_T);
+Handle MPIABI_INT64_T = Theirs(MPI_INT64_T);
+Handle MPIABI_UINT64_T = Theirs(MPI_UINT64_T);
+Handle MPIABI_FLOAT = Theirs(MPI_FLOAT);
+Handle MPIABI_DOUBLE = Theirs(MPI_DOUBLE);
+Handle MPIABI_C_COMPLEX = Theirs(MPI_C_COMPLEX);
+Handle MPIABI_C_FLOAT_COMPLEX = Theirs(MPI_C_FLOAT_COMPLEX);
+Handle MPIABI_C_DOUBLE_COMPLEX = Theirs(MPI_C_DOUBLE_COMPLEX);
+Handle MPIABI_SUM = Theirs(MPI_SUM);
+Handle MPIABI_PROD = Theirs(MPI_PROD);
+Handle MPIABI_MIN = Theirs(MPI_MIN);
+Handle MPIABI_MAX = Theirs(MPI_MAX);
+void* MPIABI_STATUS_IGNORE = nullptr;
+int MPIABI_SUCCESS = MPI_SUCCESS;
+int MPIABI_UNDEFINED = MPI_UNDEFINED;
+int MPIABI_THREAD_FUNNELED = MPI_THREAD_FUNNELED;
+
+// The groups of a program that is about to run, in the order in which it meets in them.
+void pod_mpi_expect(const int* ranks, const int* sizes, const int* colors, int count) {
+  const std::lock_guard<std::mutex> lock(groups_lock);
+  expected.clear();
+  for (int i = 0; i < count; ++i) {
+    expected.push_back({colors[i], Ranks(ranks, ranks + sizes[i])});
+    ranks += sizes[i];
+  }
+}
+
+// What rank 0 gives, in `bytes`.
+int pod_mpi_broadcast(void* bytes, int size) {
+  return Done([&](MPI_Request* request) {
+    return MPI_Ibcast(bytes, size, MPI_BYTE, 0, MPI_COMM_WORLD, request);
+  });
+}
+
+// jaxlib makes it on one thread, and runs programs on another.
+int MPIABI_Init_thread(int*, char***, int, int* provided) {
+  const int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, provided);
+  if (error != MPI_SUCCESS) return error;
+  return MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+}
+
+int MPIABI_Is_thread_main(int* flag) {
+  *flag = 1;
+  return MPI_SUCCESS;
+}
+
+// Where one still waits the others do not come to an end in order, and MPI would abort.
+int MPIABI_Finalize() { return waiting ? MPI_ERR_PENDING : MPI_Finalize(); }
+
+int MPIABI_Comm_rank(Handle comm, int* rank) { return MPI_Comm_rank(Comm(comm), rank); }
+int MPIABI_Comm_size(Handle comm, int* size) { return MPI_Comm_size(Comm(comm), size); }
+
+int MPIABI_Comm_split(Handle, int color, int key, Handle* result) {
+  *result = MPIABI_COMM_NULL;
+  const Ranks ranks = Wanted(color, key);
+  if (ranks.empty()) return MPI_ERR_GROUP;
+  MPI_Group world = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
+  MPI_Comm comm = MPI_COMM_NULL;
+  int error = MPI_Comm_group(MPI_COMM_WORLD, &world);
+  if (error != MPI_SUCCESS) return error;
+  error = MPI_Group_incl(world, static_cast<int>(ranks.size()), ranks.data(), &group);
+  MPI_Group_free(&world);
+  if (error != MPI_SUCCESS) return error;
+  error = MPI_Comm_create_group(MPI_COMM_WORLD, group, 0, &comm);
+  MPI_Group_free(&group);
+  if (error == MPI_SUCCESS) *result = Theirs(comm);
+  return error;
+}
+
+int MPIABI_Comm_free(Handle* comm) {
+  MPI_Comm own = Comm(*comm);
+  const int error = own == MPI_COMM_NULL ? MPI_SUCCESS : MPI_Comm_free(&own);
+  *comm = MPIABI_COMM_NULL;
+  return error;
+}
+
+int MPIABI_Allreduce(const void* send, void* receive, int count, Handle type, Handle op,
+                     Handle comm) {
+  return Done([&](MPI_Request* request) {
+    return MPI_Iallreduce(send, receive, count, Type(type), Op(op), Comm(comm), request);
+  });
+}
+
+int MPIABI_Reduce_scatter(const void* send, void* receive, const int* counts, Handle type,
+                          Handle op, Handle comm) {
+  return Done([&](MPI_Request* request) {
+    return MPI_Ireduce_scatter(send, receive, counts, Type(type), Op(op), Comm(comm), request);
+  });
+}
+
+int MPIABI_Allgather(const void* send, int send_count, Handle send_type, void* receive,
+                     int receive_count, Handle receive_type, Handle comm) {
+  return Done([&](MPI_Request* request) {
+    return MPI_Iallgather(send, send_count, Type(send_type), receive, receive_count,
+                          Type(receive_type), Comm(comm), request);
+  });
+}
+
+int MPIABI_Isend(const void* bytes, int count, Handle type, int to, int tag, Handle comm,
+                 Handle* request) {
+  MPI_Request own = MPI_REQUEST_NULL;
+  const int error = MPI_Isend(bytes, count, Type(type), to, tag, Comm(comm), &own);
+  *request = Theirs(own);
+  return error;
+}
+
+int MPIABI_Irecv(void* bytes, int count, Handle type, int from, int tag, Handle comm,
+                 Handle* request) {
+  MPI_Request own = MPI_REQUEST_NULL;
+  const int error = MPI_Irecv(bytes, count, Type(type), from, tag, Comm(comm), &own);
+  *request = Theirs(own);
+  return error;
+}
+
+int MPIABI_Wait(Handle* request, void*) {
+  MPI_Request own = Own<MPI_Request>(*request);
+  const int error = Waited(&own, 1);
+  *request = Theirs(own);
+  return error;
+}
+
+int MPIABI_Sendrecv(const void* send, int send_count, Handle send_type, int to, int send_tag,
+                    void* receive, int receive_count, Handle receive_type, int from,
+                    int receive_tag, Handle comm, void*) {
+  MPI_Request both[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+  int error = MPI_Irecv(receive, receive_count, Type(receive_type), from, receive_tag, Comm(comm),
+                        &both[0]);
+  if (error != MPI_SUCCESS) return error;
+  error = MPI_Isend(send, send_count, Type(send_type), to, send_tag, Comm(comm), &both[1]);
+  return error == MPI_SUCCESS ? Waited(both, 2) : error;
+}
+
+int MPIABI_Error_string(int error, char* text, int* size) {
+  return MPI_Error_string(error, text, size);
+}
+
+// Whatever else jaxlib asks for, and does not use.
+int pod_mpi_refuses() { return MPI_ERR_OTHER; }
+Handle pod_mpi_nothing = 0;
+
+}  // extern "C"
