@@ -2,7 +2,7 @@
 
     PYTHONPATH=python python benchmarks/pod_mpi.py
 
-mpirun starts the ranks of the first. Microseconds of a step of rank 0, on average, as pod.py has it.
+mpirun starts the ranks of the first. Microseconds of a step of rank 0, on average, as in pod.py.
 """
 
 from __future__ import annotations

@@ -72,7 +72,9 @@ def traced(rank, form):
 
     size = 8
     group = dist.ProcessGroup(dist.HashStore(), 0, size)
-    backend = _C.paper_backend(_C.RankGroup("eight", list(range(size)), size, 0), 60_000)
+    backend = _C.paper_backend(
+        _C.RankGroup("eight", list(range(size)), list(range(size)), size, 0), 60_000
+    )
     group._register_backend(torch.device("xla"), dist.ProcessGroup.BackendType.CUSTOM, backend)
     x = torch.ones(16, 128, device=torch_xla.device())
     buffer = torch.ones(size * 16, 128, device=torch_xla.device())

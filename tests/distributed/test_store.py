@@ -57,7 +57,7 @@ def backends(size, store_of, timeout_s=60.0):
             store_of(),
             1,  # fingerprint
             *(False, False, False),  # through the host alone
-            _C.RankGroup("g", list(range(size)), size, rank),
+            _C.RankGroup("g", list(range(size)), list(range(size)), size, rank),
             int(timeout_s * 1000),
         )
         for rank in range(size)

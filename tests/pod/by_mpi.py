@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-import torch_xla_cc.distributed  # noqa: F401
+import torch_xla_cc.distributed
 import txcc_pod
 
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "harness")]
@@ -33,7 +33,7 @@ def values(rank, size):
 
 
 def groups(rank, size):
-    """Whose first rank is the same, and of which some ranks are not; in one program, in each order."""
+    """Whose first rank is the same, and which some are not in; in one program, in each order."""
     members = [(0, 1), (0, 1, 2), (0, 2), (1, 2)]
     every = [dist.new_group(list(ranks)) for ranks in members]
     for order in ((0, 1, 2, 3), (3, 1, 2, 0), (1, 0)):

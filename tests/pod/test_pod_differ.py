@@ -71,17 +71,42 @@ def test_what_is_said_of_it():
 class Heard:
     """What an agreement has said, of programs that are texts: a letter for each collective."""
 
-    def __init__(self, group=(0, 1, 3)):
+    def __init__(self, group=(0, 1, 3), most=meetings.PROGRAMS):
         self.group = group
         self.pinged, self.agreed, self.differ = [], [], []
         self.of = agreement.Agreement(
-            lambda *what: self.pinged.append(what), self.agreed.append, self.differ.append
+            lambda *what: self.pinged.append(what), self.agreed.append, self.differ.append, most
         )
 
     def begins(self, rank, letters, asks="", group=None, *, known=False):
         words = dict(zip(letters, [f"call {letter}" for letter in letters], strict=True))
         calls = meetings.Calls(((group or self.group, tuple(letters)),), words)
         self.of.begins(rank, calls.key(), None if known else calls, asks)
+
+
+def test_of_programs_the_last_are_kept():
+    """Each rank says again what it has not run for long; others may have, in an order of theirs."""
+    heard = Heard(group=(0, 1), most=2)
+    for program in "abc":
+        heard.begins(0, program)
+    with pytest.raises(KeyError):  # a rank keeps the same, so none does this
+        heard.begins(0, "a", known=True)
+    for program in "abcaba":
+        heard.begins(1, program)
+    heard.begins(1, "b", known=True)
+    heard.begins(0, "a")
+    heard.begins(0, "c", known=True)
+    assert heard.differ == [
+        "the ranks of group [0,1] run programs of different collectives, the first of which is "
+        "number 5: rank 0 has call c; rank 1 has call b"
+    ]
+    ours, theirs = meetings.Recent(3), {}
+    for key in "abcadbeeafgabcbb":
+        known, gone = ours.use(key)
+        assert known == (key in theirs)
+        theirs[key] = None
+        theirs.pop(gone, None)
+        assert len(theirs) <= 3
 
 
 def test_who_asks_waits_for_what_others_have_begun():
@@ -136,8 +161,8 @@ def test_what_differs_is_told_with_who_has_it():
 
 def test_what_was_said_once_is_known():
     heard = Heard((0, 1))
-    for _ in range(3):
-        heard.begins(0, "ab", known=bool(heard.of._known))
+    for time in range(3):
+        heard.begins(0, "ab", known=time > 0)
         heard.begins(1, "ab", known=True)
     assert not heard.differ
 

@@ -89,10 +89,10 @@ void BindDistributed(py::module_& m) {
                                                  Timeout(timeout_ms));
         });
   py::class_<RankGroup>(m, "RankGroup")
-      .def(py::init(
-          [](std::string name, std::vector<int64_t> members, int64_t world_size, int rank) {
-            return RankGroup{std::move(name), std::move(members), world_size, rank};
-          }));
+      .def(py::init([](std::string name, std::vector<int64_t> members, std::vector<int64_t> devices,
+                       int64_t world_size, int rank) {
+        return RankGroup{std::move(name), std::move(members), std::move(devices), world_size, rank};
+      }));
   m.def("recorded_calls", [](int64_t rank) {
     py::list list;
     for (const CallPtr& call : Recorder::Get().Of(rank)) {

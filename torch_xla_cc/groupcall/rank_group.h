@@ -15,15 +15,17 @@ constexpr int kLargestTag = (1 << 30) - 1;
 struct RankGroup {
   std::string name;              // what torch.distributed calls it
   std::vector<int64_t> members;  // ranks of the world, by rank of the group
-  int64_t world_size = 0;
-  int rank = 0;  // of this process or thread, in the group
+  std::vector<int64_t>
+      devices;             // of these, as programs number them: ranks may be numbered otherwise
+  int64_t world_size = 0;  // how many devices there are
+  int rank = 0;            // of this process or thread, in the group
 
   int size() const { return static_cast<int>(members.size()); }
   int64_t own() const { return members[rank]; }  // in the world
-  // Whether it is the world, in its order.
+  // Whether it is all devices, in their order.
   bool IsWorld() const {
     for (int64_t i = 0; i < size(); ++i) {
-      if (members[i] != i) return false;
+      if (devices[i] != i) return false;
     }
     return size() == world_size;
   }

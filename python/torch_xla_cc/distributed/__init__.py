@@ -72,9 +72,16 @@ def _members(options: Any) -> list[int]:  # noqa: ANN401 (types of c10d)
     return list(options.global_ranks_in_group) or list(range(options.group_size))
 
 
-def _group(options: Any) -> _C.RankGroup:  # noqa: ANN401 (types of c10d)
-    world_size = dist.get_world_size() if dist.is_initialized() else options.group_size
-    return _C.RankGroup(options.group_id, _members(options), world_size, options.group_rank)
+def _group(options: Any, devices: list[int] | None = None) -> _C.RankGroup:  # noqa: ANN401
+    """It and, if they are not numbered as ranks are, the devices of its members."""
+    members = _members(options)
+    if devices is None:
+        world_size = dist.get_world_size() if dist.is_initialized() else options.group_size
+    else:
+        world_size = runtime.world_size()
+    return _C.RankGroup(
+        options.group_id, members, devices or members, world_size, options.group_rank
+    )
 
 
 def _milliseconds(options: Any) -> int:  # noqa: ANN401
@@ -114,6 +121,25 @@ def _meet(store: c10d_bindings.Store, rank: int, size: int, timeout: timedelta) 
         )
 
 
+def _devices(store: c10d_bindings.Store, rank: int, size: int) -> list[int]:
+    """Those of the group's ranks, as torch_xla numbers them.
+
+    It may do so otherwise than torch.distributed: on TPU by where the chips are, not by who
+    torchrun starts first; and there are more where the world is a part of the job.
+    """
+    store.set(f"device/{rank}", str(runtime.global_ordinal()))
+    found = [int(store.get(f"device/{other}")) for other in range(size)]
+    for device in found:
+        same = [other for other in range(size) if found[other] == device]
+        if len(same) > 1:
+            raise RuntimeError(
+                f"init_process_group, new_group: ranks {same} of the group all use device {device} "
+                f"of {runtime.world_size()}. Start one process for each device, and let each be a "
+                "rank of its own"
+            )
+    return found
+
+
 def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
     _C.run_pending_before_waiting()  # for the others, to make the group
     rank, size, store = options.group_rank, options.group_size, _store(options)
@@ -122,14 +148,17 @@ def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
         c10d_bindings.PrefixStore("gloo", store), rank, size, timeout
     )
     _meet(store, rank, size, timeout)
+    devices = None
     if in_graph:
         _replicas.require(size)
+        if not runtime.is_spmd():
+            devices = _devices(store, rank, size)
     is_pod = runtime.device_type() == "POD"
     stay = in_graph and _calls_stay(is_pod)
-    group, milliseconds = _group(options), _milliseconds(options)
+    group, milliseconds = _group(options, devices), _milliseconds(options)
     if stay and is_pod:
         progress.begin()
-        progress.limit(sorted(_members(options)), _C.bounded_ms(milliseconds))
+        progress.limit(sorted(devices or _members(options)), _C.bounded_ms(milliseconds))
     return _C.process_backend(
         gloo, store, _check_mode(), in_graph, stay, is_pod, group, milliseconds
     )

@@ -51,7 +51,7 @@ std::optional<at::Tensor> GraphTransport::Exchanged(const CallPtr& call,
   if (beside_ && !CallMode::OfThread().in_graph) return std::nullopt;
   SizeMatrix sizes(group().world_size, Sizes(group().world_size, 0));
   for (int from = 0; from < group().size(); ++from) {
-    sizes[group().members[from]] = OfMembers(calls[from].sent);
+    sizes[group().devices[from]] = OfMembers(calls[from].sent);
   }
   const at::Tensor operand = Filled(input, Largest(Sums(sizes)));
   return IssueApart(call, UnevenAllToAll{sizes, only_}, {operand})[0];

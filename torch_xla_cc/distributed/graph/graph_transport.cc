@@ -24,8 +24,8 @@ namespace {
 // out even: they do not take part, and compilers take such groups.
 Groups GroupsFor(const RankGroup& group) {
   if (group.IsWorld()) return Groups();
-  if (auto axis = Groups::AlongAxis(group.members, group.world_size)) return *axis;
-  const Groups own({group.members});
+  if (auto axis = Groups::AlongAxis(group.devices, group.world_size)) return *axis;
+  const Groups own({group.devices});
   return own.Completed(group.world_size).value_or(own);
 }
 
@@ -68,8 +68,8 @@ GraphTransport::GraphTransport(RankGroup group, std::unique_ptr<HostTransport> b
                                std::shared_ptr<Meeting> meeting, CallWays ways)
     : Transport(std::move(group)),
       groups_(GroupsFor(this->group())),
-      along_axis_(Groups::AlongAxis(this->group().members, this->group().world_size).has_value()),
-      only_({this->group().members}),
+      along_axis_(Groups::AlongAxis(this->group().devices, this->group().world_size).has_value()),
+      only_({this->group().devices}),
       beside_(std::move(beside)),
       meeting_(std::move(meeting)),
       ways_(ways) {}
@@ -174,7 +174,7 @@ WorkPtr GraphTransport::AllReduce(const CallPtr& call, const Tensors& xs,
 }
 
 WorkPtr GraphTransport::Broadcast(const CallPtr& call, const Tensors& xs, int root) {
-  const Tensors results = Issue(call, CollectiveBroadcast{group().members[root], groups_}, xs);
+  const Tensors results = Issue(call, CollectiveBroadcast{group().devices[root], groups_}, xs);
   for (size_t i = 0; i < xs.size(); ++i) Write(xs[i], results[i]);
   return Done(call, xs);
 }
@@ -188,7 +188,7 @@ WorkPtr GraphTransport::Reduce(const CallPtr& call, const Tensors& xs, const c10
 
 Sizes GraphTransport::OfMembers(const std::vector<int64_t>& by_rank) const {
   Sizes sizes(group().world_size, 0);
-  for (int rank = 0; rank < group().size(); ++rank) sizes[group().members[rank]] = by_rank[rank];
+  for (int rank = 0; rank < group().size(); ++rank) sizes[group().devices[rank]] = by_rank[rank];
   return sizes;
 }
 
@@ -228,7 +228,7 @@ WorkPtr GraphTransport::Scatter(const CallPtr& call, const at::Tensor& output,
                                 const Tensors& inputs, int root) {
   const int64_t rows = output.numel();
   SizeMatrix sizes(group().world_size, Sizes(group().world_size, 0));
-  sizes[group().members[root]] = OfMembers(std::vector<int64_t>(group().size(), rows));
+  sizes[group().devices[root]] = OfMembers(std::vector<int64_t>(group().size(), rows));
   const at::Tensor operand =
       group().rank == root ? Joined(inputs) : at::zeros({rows * group().size()}, output.options());
   WriteParts({output}, IssueApart(call, UnevenAllToAll{sizes, only_}, {operand})[0]);

@@ -6,10 +6,11 @@ group, the row of its collectives.
 
 from __future__ import annotations
 
+import collections
 import threading
 from collections.abc import Callable
 
-from .meetings import Calls, Group
+from .meetings import PROGRAMS, Calls, Group, Recent
 
 
 class _Row:
@@ -55,13 +56,15 @@ class Agreement:
         ping: Callable[[int, int], None],
         agreed: Callable[[int], None],
         differ: Callable[[str], None],
+        most: int = PROGRAMS,
     ) -> None:
         """What is called: to have a rank answer a question, after what it has begun; to let one
         that asked go on; to tell all what differs. Never with the lock held."""
         self._ping, self._agreed, self._differ = ping, agreed, differ
         self._lock = threading.Lock()
-        self._known: dict[str, Calls] = {}
-        self._words: dict[str, str] = {}
+        self._recent = collections.defaultdict[int, Recent](lambda: Recent(most))  # by rank
+        self._calls: dict[str, Calls] = {}  # of the programs in these
+        self._held: collections.Counter[str] = collections.Counter()  # by how many ranks
         self._rows: dict[Group, _Row] = {}
         self._questions: dict[int, _Question] = {}
         self._numbers = 0
@@ -74,10 +77,7 @@ class Agreement:
         begun ("asks"), or when all of the first group have come to its first ("awaits").
         """
         with self._lock:
-            if calls is not None:
-                self._known.setdefault(key, calls)
-                self._words.update(calls.words)
-            calls = self._known[key]
+            calls = self._said(rank, key, calls)
             wrong = self._added(rank, calls)
             number = self._numbers
             to_ping: set[int] = set()
@@ -93,6 +93,19 @@ class Agreement:
         for other in sorted(to_ping):
             self._ping(other, number)
         self._look()
+
+    def _said(self, rank: int, key: str, calls: Calls | None) -> Calls:
+        """The collectives of a program, now or before; of what no rank names any more they go."""
+        if calls is not None:
+            self._calls.setdefault(key, calls)
+        found = self._calls[key]
+        known, gone = self._recent[rank].use(key)
+        self._held[key] += not known
+        if gone is not None:
+            self._held[gone] -= 1
+            if not self._held[gone]:
+                del self._held[gone], self._calls[gone]
+        return found
 
     def answered(self, rank: int, number: int) -> None:
         """It has said all that it had begun when it was asked."""
@@ -138,8 +151,9 @@ class Agreement:
     ) -> str:
         said = {other: others for other, begun in row.begun.items() if begun > number}
         said[rank] = own
+        words = {h: text for calls in self._calls.values() for h, text in calls.words.items()}
         each = "; ".join(
-            f"rank {other} has {self._words.get(hashed, hashed)}"
+            f"rank {other} has {words.get(hashed, hashed)}"
             for other, hashed in sorted(said.items())
         )
         return (

@@ -39,6 +39,7 @@ _OURS = re.compile(r'op_name="(?:[^"/]*/)*([a-z_]+\([^"]*\)) (?:native|fallback)
 _GROUPS_OF_OURS = re.compile(r"(?:, )?groups=(?:\w+|\[[\[\],\d]*\])")
 _IN_GROUP = re.compile(r'source_file="group ([^"]*)"')  # torch_xla_cc/graph/planning.h
 _SHOWN = 300  # characters
+PROGRAMS = 1024  # that a rank has said and names by their keys; of another it says all again
 
 Group = tuple[int, ...]
 
@@ -75,6 +76,25 @@ class Calls(NamedTuple):
     def key(self) -> str:
         """The same for the same collectives."""
         return hashlib.sha256(self.text().encode()).hexdigest()[:24]
+
+
+class Recent:
+    """The keys that a rank has named last: it and rank 0, which hears them, keep the same."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: dict[str, None] = {}  # the last used last
+
+    def use(self, key: str) -> tuple[bool, str | None]:
+        """Whether it was there, and which is not any more."""
+        known = key in self._kept
+        self._kept.pop(key, None)
+        self._kept[key] = None
+        if len(self._kept) <= self._most:
+            return known, None
+        oldest = next(iter(self._kept))
+        del self._kept[oldest]
+        return known, oldest
 
 
 def calls_of(text: str) -> Calls:

@@ -29,9 +29,9 @@ class Mpi:
             raise Refused(
                 INVALID_ARGUMENT,
                 f"MPI counts this process as rank {counted[0]} of {counted[1]}, and its "
-                f"environment says rank {rank} of {size}. With {mpi_library.CHOICE}=mpi start the ranks "
-                "by the mpirun of the MPI that its library was compiled for (by "
-                f"{mpi_library.compiler()}; {mpi_library.COMPILER} names another), without torchrun",
+                f"environment says rank {rank} of {size}. With {mpi_library.CHOICE}=mpi start "
+                "the ranks without torchrun, by the mpirun that belongs to "
+                f"{mpi_library.compiler()}; {mpi_library.COMPILER} names another compiler",
             )
 
     def _count(self, function: str) -> int:

@@ -1,7 +1,7 @@
 """The MPI library that jaxlib loads: mpi_wrapper.cc, compiled for the MPI that is there.
 
-jaxlib wants one by the names of MPItrampoline, and none is packaged. It is compiled once, and stands
-in the user's cache. jaxlib loads it when it is imported itself, so this comes before that.
+jaxlib wants one by the names of MPItrampoline, and none is packaged. It is compiled once, and
+stands in the user's cache. jaxlib loads it when it is imported itself, so this comes before that.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Types that XLA does not give to MPI: they go as others, to which they are converted and back.
 
-XLA refuses float16 and what is smaller where it has to name a type to MPI: in reductions, and gathers.
+XLA refuses float16 and what is smaller where it names a type to MPI: in reductions, and gathers.
 """
 
 from __future__ import annotations

@@ -194,9 +194,7 @@ class Server:
 
     def _meets(self, program: programs.Program) -> None:
         assert self._world is not None
-        self._world.meets(
-            program.calls, program.key, program.cliques, impatient=program.impatient
-        )
+        self._world.meets(program.calls, program.key, program.cliques, impatient=program.impatient)
 
     def _limit(self, request: int, body: Reader) -> None:
         group = tuple(body.numbers())

@@ -36,7 +36,7 @@ class World:
         self.timeout_s = min(float(options.get("timeout_s", _TIMEOUT_S)), _LONGEST_S)
         self._where, self._wanted = where, wanted
         self._held: list[Any] = []
-        self._said: set[str] = set()  # keys of programs
+        self._said = meetings.Recent(meetings.PROGRAMS)
         self._met: set[meetings.Group] = set()
         self._shrinks = False  # the program that ran last: the buffers of connections
         self._complete = False
@@ -74,13 +74,12 @@ class World:
         # several groups, others may not come before the first has met.
         first = calls.groups[0][0]
         awaits = first not in self._met or (impatient and len(calls.groups) == 1)
-        known = key in self._said
+        known, _ = self._said.use(key)
         if self._shrinks:
             buffers.widen()
         if self._mpi is not None:
             self._mpi.expect(cliques)
         self._shrinks = not known and calls.has("reduce-scatter")
-        self._said.add(key)
         self._met.add(first)
         asks = "awaits" if awaits else "" if known else "asks"
         self._attendance.begin(key, None if known else calls, asks)
