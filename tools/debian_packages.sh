@@ -31,6 +31,10 @@ for purpose in "$@"; do
       need libgtest-dev test -e /usr/include/gtest/gtest.h
       need shellcheck command -v shellcheck
       need chromium command -v chromium
+      need libopenmpi-dev command -v mpicxx.openmpi
+      need openmpi-bin command -v mpirun.openmpi
+      need libmpich-dev command -v mpicxx.mpich
+      need mpich command -v mpirun.mpich
       ;;
     *)
       echo "$0: no such purpose: $purpose" >&2

@@ -39,6 +39,9 @@ def main(rank, what):
                     break
             os._exit(0)
         os.kill(os.getpid(), 9)
+    if what == "waits":
+        print("in it", flush=True)
+        time.sleep(0.1 if rank else 1000)
     if what == "exits" and rank == 1:
         sys.exit(0)
     if what == "leaves" and rank == 1:
@@ -111,6 +114,23 @@ def test_one_rank_ends_otherwise(script, what, said):
     assert out.startswith(said), out
     assert time.monotonic() - began < 90.0  # not as long as a child that a rank has forked
     assert not pods.marked(mark)
+
+
+def test_nothing_is_left_of_a_launch_that_is_killed(script):
+    mark = f"launch {time.monotonic()}"
+    env = {**os.environ, "PYTHONPATH": str(PYTHON), "OMP_NUM_THREADS": "1", "MARK": mark}
+    env.pop("PJRT_DEVICE", None)
+    command = [sys.executable, str(script), "waits", "2"]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as launch:
+        for _ in range(2):
+            assert launch.stdout.readline().startswith("in it")
+        assert len(pods.marked(mark)) >= 5  # two ranks and two device processes
+        launch.kill()
+        launch.wait(10)
+    until = time.monotonic() + 20
+    while left := pods.alive(pods.marked(mark)):
+        assert time.monotonic() < until, left
+        time.sleep(0.1)
 
 
 def test_tensors_are_returned(script):
