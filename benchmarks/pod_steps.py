@@ -66,7 +66,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def _torchrun(device: str, code: str, *words: str) -> subprocess.Popen[str]:
+def torchrun(device: str, code: str, *words: str) -> subprocess.Popen[str]:
     script = SCRIPTS / f"{len(list(SCRIPTS.iterdir()))}.py"
     script.write_text(code)
     command = [
@@ -90,7 +90,7 @@ def step_ms(device: str, calls: str, example: list[str]) -> float:
     path = str(ROOT / example[0])
     said = []
     os.environ["TORCH_XLA_CC_CALLS"] = calls
-    with _torchrun(device, WITH_THE_POD, path, *example[1:], f"--steps={STEPS}") as running:
+    with torchrun(device, WITH_THE_POD, path, *example[1:], f"--steps={STEPS}") as running:
         assert running.stdout is not None
         for line in running.stdout:
             if line.startswith("step "):
@@ -122,7 +122,7 @@ def transfers(rank: int) -> tuple[float, float, float]:
 def start_s(backend: str) -> float:
     """From torchrun's start to its end, with one sum on each rank."""
     began = time.perf_counter()
-    with _torchrun("POD", FIRST_SUM, backend) as running:
+    with torchrun("POD", FIRST_SUM, backend) as running:
         running.communicate()
     assert running.returncode == 0
     return time.perf_counter() - began

@@ -31,6 +31,7 @@ _CALLED = re.compile(
     r"(?:to_apply|calls|body|condition|true_computation|false_computation)=%?([^\s,)]+)|branch_computations=\{([^}]*)\}"
 )
 _ROOT = re.compile(r"^\s*ROOT \S+ = \S+ ([\w-]+)\(")
+_METADATA = re.compile(r", metadata=\{[^}]*\}")
 _LAYOUT = re.compile(r"(?<=\])\{[^}]*\}")
 _LISTS = re.compile(r"(?:replica_groups|source_target_pairs)=\{((?:\{[\d,]*\},?)*)\}")
 _IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
@@ -125,6 +126,14 @@ def of_program(text: str, rank: int, size: int) -> Calls:
                 found.setdefault(group, []).append(hashed)
                 words.setdefault(hashed, _shown(said))
     return Calls(tuple((group, tuple(hashes)) for group, hashes in found.items()), words)
+
+
+def of_instructions(text: str, size: int) -> Calls:
+    """What all ranks have to run, where they are to run one program: each instruction of it."""
+    lines = [line.strip() for line in text.splitlines() if " = " in line]
+    hashes = [_hashed(_METADATA.sub("", line)) for line in lines]
+    words = {hashed: _shown(f"instruction {line}") for hashed, line in zip(hashes, lines, strict=True)}
+    return Calls(((tuple(range(size)), tuple(hashes)),), words)
 
 
 def cliques(text: str, rank: int, size: int) -> tuple[Group, ...]:

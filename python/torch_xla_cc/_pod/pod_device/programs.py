@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from typing import Any, NamedTuple
 
@@ -10,9 +11,10 @@ import numpy as np
 from . import mpi_library, ordering, protos, stablehlo, types
 from .errors import INVALID_ARGUMENT, UNIMPLEMENTED, Refused
 from .jaxlib_xla import xla
-from .meetings import Calls, Group, cliques, has_collectives, of_program
+from .meetings import Calls, Group, cliques, has_collectives, of_instructions, of_program
 from .wire import Writer
 
+ONE_PROGRAM = "TORCH_XLA_CC_POD_PROGRAMS"  # "same": of all ranks, as a TPU needs it
 _MAGIC = b"torch_xla_cc pod 1\n"
 
 
@@ -48,7 +50,12 @@ def compiled(
     else:
         raise Refused(UNIMPLEMENTED, f"programs in the format {form!r} are not taken by the pod")
     loaded = client.compile_and_load(module, devices, settings)
-    return _known(client, loaded, bytes(options))
+    program = _known(client, loaded, bytes(options))
+    if program.collectives and form == "hlo" and os.environ.get(ONE_PROGRAM) == "same":
+        text = xla.XlaComputation(bytes(code)).as_hlo_text(True)  # with large constants
+        calls = of_instructions(text, len(client.devices()))
+        program = program._replace(calls=calls, key=calls.key())
+    return program
 
 
 def serialized(client: Any, program: Program) -> bytes:

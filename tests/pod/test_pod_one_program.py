@@ -1,0 +1,35 @@
+"""TORCH_XLA_CC_POD_PROGRAMS=same: a pod that takes what a TPU pod takes, one program on all ranks."""
+
+import one_program
+import pods
+import pytest
+
+RANKS = 3
+
+
+def told(what, **env):
+    with pods.ranks(RANKS, TORCH_XLA_CC_TIMEOUT_S="20", **env) as ranks:
+        return ranks.run(pods.joined, one_program.told, what, timeout_s=60.0)
+
+
+def test_the_same_program_runs():
+    total = 9.0 / 2 * 3 / 2 * 3 / 2  # of 2, 3 and 4
+    assert told("same", TORCH_XLA_CC_POD_PROGRAMS="same") == [[total] * 6] * RANKS
+
+
+@pytest.mark.parametrize(
+    ("what", "of_each"),
+    [
+        ("a_rank_in_it", "= f32[2] slice(p1.2), slice={["),
+        ("read_by_one", ""),
+    ],
+)
+def test_the_first_instruction_that_differs_is_said(what, of_each):
+    for said in told(what, TORCH_XLA_CC_POD_PROGRAMS="same"):
+        assert isinstance(said, str), said
+        assert said.count(" has instruction ") == 2, said
+        assert said.count(of_each) >= 2, said
+
+
+def test_others_may_differ():
+    assert all(isinstance(said, list) for said in told("a_rank_in_it"))
