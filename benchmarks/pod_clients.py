@@ -2,11 +2,11 @@
 
     PYTHONPATH=python python benchmarks/pod_clients.py [name ...]
 
-Each example of examples/clients by torchrun on four ranks (eight by --ranks=8): with calls that stay
-in the graph and with a run at each of them, and on CPU tensors by gloo. By torch_xla's metrics,
-programs that ran in a step, on average and of the rank that ran most, and those compiled, after the
-first ten steps; milliseconds of a step, the median, in the graph, at each call, and their ratio; how
-far losses of 30 steps are from gloo's, relatively, at most. Where ranks print no loss there is none.
+Each example of examples/clients by torchrun on four ranks (eight by --ranks=8): with calls that
+stay in the graph and with a run at each of them, and on CPU tensors by gloo. By torch_xla's
+metrics, programs that ran in a step, on average and of the rank that ran most, and those compiled,
+after the first ten steps; milliseconds of a step, the median, in the graph, at each call, and their
+ratio; how far losses of 30 steps are from gloo's, relatively, at most ("-" where there are none).
 """
 
 from __future__ import annotations
@@ -119,7 +119,11 @@ def ran(device: str, calls: str, words: list[str]) -> Ran | None:
         max(((last[0] - first[0]) / count for first, last, count in each), default=0.0),
         max((last[1] - first[1] for first, last, _ in each), default=0),
         statistics.median(
-            [(b[2] - a[2]) * 1e3 for rows in ranks[:1] for a, b in zip(rows[WARM:], rows[WARM + 1 :])]
+            [
+                (b[2] - a[2]) * 1e3
+                for rows in ranks[:1]
+                for a, b in zip(rows[WARM:], rows[WARM + 1 :], strict=False)
+            ]
             or [float("nan")]
         ),
         losses,
@@ -129,7 +133,7 @@ def ran(device: str, calls: str, words: list[str]) -> Ran | None:
 def _apart(ours: list[float], theirs: list[float]) -> str:
     if not ours or len(ours) != len(theirs):
         return "-"
-    return f"{max(abs(a - b) / max(abs(b), 1e-9) for a, b in zip(ours, theirs)):.0e}"
+    return f"{max(abs(a - b) / max(abs(b), 1e-9) for a, b in zip(ours, theirs, strict=True)):.0e}"
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ import os
 import secrets
 import socket
 import sys
+import zlib
 from datetime import timedelta
 from pathlib import Path
 
@@ -73,7 +74,7 @@ class PodPlugin(plugins.DevicePlugin):
         if _TIMEOUT in os.environ:
             options["timeout_s"] = repr(_limit_s())
         if world > 1 and by_mpi:
-            options["master"] = os.environ["MASTER_ADDR"]
+            options["master"] = _master_of_mpi()
         elif world > 1:
             options["coordinator"], options["token"] = self._coordinator(rank, world)
         atexit.register(self._leave, os.getpid())
@@ -166,6 +167,33 @@ def _by_mpi() -> bool:
     return chosen == "mpi"
 
 
+def _master_of_mpi() -> str:
+    """Where rank 0 is."""
+    if "mpi4py.MPI" in sys.modules:
+        raise RuntimeError(
+            f"{_COLLECTIVES}=mpi: this process uses MPI itself (mpi4py), and its device process "
+            "is to be this rank for MPI: one of them can. Use gloo, or no mpi4py"
+        )
+    if "MASTER_ADDR" not in os.environ:
+        raise RuntimeError(
+            f"{_COLLECTIVES}=mpi: set MASTER_ADDR to the machine of rank 0 on all ranks, as in "
+            "`mpirun -x MASTER_ADDR=host ...`"
+        )
+    if os.environ.get("PMI_FD") == "3":  # which the device process has its end of a socket at
+        moved = os.dup(3)
+        os.set_inheritable(moved, True)
+        os.environ["PMI_FD"] = str(moved)
+    return os.environ["MASTER_ADDR"]
+
+
+def _port_of_job() -> str:
+    """The same on all ranks, and most likely another in other jobs."""
+    job = os.environ.get("PMIX_NAMESPACE") or "".join(
+        os.environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID")
+    )
+    return str(20000 + zlib.crc32(job.encode()) % 10000 if job else 29500)
+
+
 def _take_from_mpirun() -> None:
     """What torchrun would have set, of a rank that mpirun or srun has started."""
     if os.environ.get("PJRT_DEVICE") != "POD" or "RANK" in os.environ or not _by_mpi():
@@ -175,9 +203,13 @@ def _take_from_mpirun() -> None:
         for name, others in _OF_MPIRUN.items()
     }
     os.environ.update({name: value for name, value in found.items() if value is not None})
-    if found["WORLD_SIZE"] == found["LOCAL_WORLD_SIZE"]:
+    if found["WORLD_SIZE"] is None:
+        return
+    if os.environ.get("SLURM_STEP_NUM_NODES") == "1":
+        os.environ.setdefault("LOCAL_WORLD_SIZE", found["WORLD_SIZE"])
+    if found["WORLD_SIZE"] == os.environ.get("LOCAL_WORLD_SIZE"):
         os.environ.setdefault("MASTER_ADDR", _LOCALHOST)
-    os.environ.setdefault("MASTER_PORT", "29500")  # torchrun's
+    os.environ.setdefault("MASTER_PORT", _port_of_job())
 
 
 def held_port() -> socket.socket:

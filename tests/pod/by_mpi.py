@@ -13,6 +13,7 @@ import torch_xla_cc.distributed
 import txcc_pod
 
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "harness")]
+import pods
 import several_ranks
 
 TYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int16", "uint8", "float8_e5m2")
@@ -45,10 +46,45 @@ def groups(rank, size):
         for i in order:
             if rank in members[i]:
                 assert xs[i].tolist() == [sum(10.0**r for r in members[i]) * (i + 1)] * 4
+    backwards = several_ranks.ours.all_gather(xs[0][:1] * 0 + rank, groups=[[2, 0, 1]])
+    assert backwards.tolist() == [2.0, 0.0, 1.0]
+    of_one = several_ranks.ours.all_reduce("sum", xs[0][:1] * 0 + rank, groups=[[0, 2], [1]])
+    assert of_one.tolist() == [1.0 if rank == 1 else 2.0]
     if rank < 2:  # alone, while the other does nothing
         alone = torch.full((3,), float(rank + 5)).to("xla")
         dist.all_reduce(alone, op=dist.ReduceOp.MAX, group=every[0])
         assert alone.tolist() == [6.0] * 3
+
+
+def numbers(rank, size):
+    """NaNs and zeros with a sign: the same on all ranks."""
+    for who in range(size):
+        x = torch.arange(1.0, 5.0) + rank
+        x[who] = float("nan") if rank == who else x[who]
+        zero = torch.tensor([-0.0 if rank == who else 0.0])
+        for dtype in (torch.float32, torch.float64, torch.float16):
+            for kind in ("max", "min"):
+                y = torch.cat([x, zero]).to(dtype).to("xla")
+                seen = several_ranks.ours.all_gather(several_ranks.ours.all_reduce(kind, y))
+                first, *others = seen.cpu().reshape(size, -1)
+                for other in others:
+                    assert torch.equal(first.view(torch.uint8), other.view(torch.uint8)), seen
+                there = [r for r in range(size) if r != who]
+                wanted = float(who + 1 + (max(there) if kind == "max" else min(there)))
+                assert first[who] == wanted, (who, kind, first)
+                assert bool(torch.signbit(first[4])) == (kind == "min"), (kind, first)
+
+
+def late_in_second(rank, size):
+    """A member of a group that is new, and not the first of the program."""
+    groups = [dist.new_group([0, 1]), dist.new_group([0, 2])]
+    if rank == 2:
+        time.sleep(10)
+    with torch_xla_cc.distributed.in_graph():
+        for other, group in enumerate(groups, 1):
+            if rank in (0, other):
+                x = torch.ones(2, device="xla")
+                dist.all_reduce(x, group=group)
 
 
 def refused(rank, size):
@@ -70,9 +106,10 @@ def late(rank, size):
 
 
 def dies(rank, size):
-    """One goes."""
+    """A device process goes: of its rank mpirun would end the others before they can say so."""
     if rank == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
+        (process,) = pods.device_processes([os.getpid()]).values()
+        os.kill(process, signal.SIGKILL)
 
 
 def main(what):

@@ -4,6 +4,7 @@ import pods
 import pytest
 
 from torch_xla_cc._pod.pod_device import agreement, meetings
+from torch_xla_cc._pod.pod_device.errors import Refused
 
 HLO = """HloModule m, is_scheduled=true
 
@@ -270,3 +271,24 @@ def test_calls_that_differ(what):
     with pods.ranks(2) as ranks:
         for error in ranks.run(pods.joined, each_its_own, what):
             assert "the ranks of group [0,1] run programs of different collectives" in error
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_groups_that_mpi_cannot_tell_apart(always):
+    call = "call(x), to_apply=a" if always else "conditional(p, x, x), branch_computations={%a, %b}"
+    text = f"""
+%a (x: f32[]) -> f32[] {{
+  ROOT %r = f32[] all-reduce(%x), replica_groups={{{{0,2}}}}, to_apply=%add
+}}
+
+ENTRY %main (x: f32[]) -> f32[] {{
+  %y = f32[] {call}
+  ROOT %r = f32[] all-reduce(%y), replica_groups={{{{0,2,1}}}}, to_apply=%add
+}}
+"""
+    assert meetings.cliques(text, 1, 3) == ((0, 2, 1),)
+    if always:
+        assert meetings.cliques(text, 2, 3) == ((0, 2), (0, 2, 1))
+    else:
+        with pytest.raises(Refused, match="by MPI they cannot be told apart"):
+            meetings.cliques(text, 2, 3)

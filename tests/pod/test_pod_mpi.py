@@ -52,7 +52,7 @@ def by_mpi(cache, what, mpi="Open MPI", **more):
 
 
 @pytest.mark.parametrize("mpi", MPIS)
-@pytest.mark.parametrize("what", ["values", "groups"])
+@pytest.mark.parametrize("what", ["values", "groups", "numbers"])
 def test_is_right(cache, mpi, what):
     done = by_mpi(cache, what, mpi)
     assert done.returncode == 0, done.stderr
@@ -73,10 +73,18 @@ def test_tells_of_a_rank_that_is_late(cache):
     assert "MPI_FINALIZE" not in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("mpi", MPIS)
+def test_tells_of_a_rank_that_is_late_in_a_new_group(cache, mpi):
+    """MPI itself waits for it without a pause."""
+    done = by_mpi(cache, "late_in_second", mpi, TORCH_XLA_CC_TIMEOUT_S="4")
+    assert done.returncode != 0
+    assert "and TORCH_XLA_CC_TIMEOUT_S is 4" in done.stdout, done.stdout + done.stderr
+
+
 def test_tells_of_a_rank_that_dies(cache):
     done = by_mpi(cache, "dies", TORCH_XLA_CC_TIMEOUT_S="20")
     assert done.returncode != 0
-    assert "told: the device process of rank 1 has ended" in done.stdout, done.stdout + done.stderr
+    assert "told: the device process of rank 1 has" in done.stdout, done.stdout + done.stderr
 
 
 def fails(env, *command):
@@ -96,7 +104,42 @@ def test_torchrun_is_no_mpirun(cache):
 def alone(cache, **more):
     """The environment of one rank of two, by hand: the other never comes."""
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
-    return environment(cache, RANK="1", WORLD_SIZE="2", **where, **more)
+    return environment(cache, RANK="1", WORLD_SIZE="2", **{**where, **more})
+
+
+def test_a_library_that_others_may_write_is_not_loaded(tmp_path):
+    (tmp_path / "torch_xla_cc").mkdir()
+    (tmp_path / "torch_xla_cc").chmod(0o777)
+    done = run([sys.executable, "-c", CLIENT], alone(tmp_path))
+    assert "only this user may be able to write it" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        (
+            {"SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1", "SLURM_JOB_ID": "7",
+             "SLURM_STEP_NUM_NODES": "1"},
+            ["1", "4", "1", "4", "127.0.0.1"],
+        ),
+        (
+            {"SLURM_PROCID": "2", "SLURM_NTASKS": "4", "SLURM_LOCALID": "0",
+             "SLURM_STEP_NUM_NODES": "2", "MASTER_ADDR": "a"},
+            ["2", "4", "0", "None", "a"],
+        ),
+        (
+            {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"},
+            ["0", "2", "0", "2", "127.0.0.1"],
+        ),
+        ({}, ["None"] * 5),
+        ({"RANK": "3", "PMI_RANK": "0", "PMI_SIZE": "2"}, ["3", "None", "None", "None", "None"]),
+    ],
+)  # fmt: skip
+def test_what_mpirun_says_is_what_torchrun_would(cache, said, found):
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+    code = f"import os, txcc_pod; print(*[os.environ.get(name) for name in {names}])"
+    done = run([sys.executable, "-c", code], environment(cache, **said))
+    assert done.stdout.split() == found, done.stderr
 
 
 CLIENT = "import torch_xla, txcc_pod; txcc_pod.register(); torch_xla.device()"
@@ -108,10 +151,14 @@ CLIENT = "import torch_xla, txcc_pod; txcc_pod.register(); torch_xla.device()"
         ({"TORCH_XLA_CC_MPICXX": "mpicxx.none"}, "there is no 'mpicxx.none'. Install one"),
         ({"TORCH_XLA_CC_MPICXX": "false"}, "false -show failed"),
         ({"TORCH_XLA_CC_MPICXX": "echo"}, "echo -std=c++17"),
+        ({"TORCH_XLA_CC_MPI_LIBRARY": "/etc/hosts"}, "/etc/hosts cannot be loaded"),
+        ({"XDG_CACHE_HOME": "/proc/none"}, "XDG_CACHE_HOME names another folder"),
+        ({"MASTER_ADDR": ""}, "set MASTER_ADDR to the machine of rank 0"),
         ({CHOICE: "nccl"}, f"{CHOICE} = 'nccl' must be 'gloo' or 'mpi'"),
     ],
 )
 def test_says_what_is_missing(cache, more, said):
-    done = run([sys.executable, "-c", CLIENT], alone(cache, **more))
+    env = {name: value for name, value in alone(cache, **more).items() if value}
+    done = run([sys.executable, "-c", CLIENT], env)
     assert done.returncode != 0
     assert said in done.stderr, done.stderr

@@ -1,4 +1,4 @@
-"""TORCH_XLA_CC_POD_PROGRAMS=same: a pod that takes what a TPU pod takes, one program on all ranks."""
+"""TORCH_XLA_CC_POD_PROGRAMS=same: ranks run one program, as on a TPU pod."""
 
 import one_program
 import pods

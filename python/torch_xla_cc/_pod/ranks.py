@@ -58,6 +58,7 @@ def run(
     port = held_port()
     common = {
         "PJRT_DEVICE": "POD",
+        "TORCH_XLA_CC_POD_COLLECTIVES": "gloo",  # of MPI mpirun starts the ranks
         "WORLD_SIZE": str(nprocs),
         "LOCAL_WORLD_SIZE": str(nprocs),
         "MASTER_ADDR": _HOST,

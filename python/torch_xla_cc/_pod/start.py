@@ -26,7 +26,8 @@ def main(path_of_jaxlib: str) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # jaxlib aborts when rank 0's process has gone
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each segment has a descriptor
-    _close_others(int(os.environ.get("PMI_FD", _SOCKET)))  # that of MPICH's mpirun
+    by_mpi = os.environ.get("TORCH_XLA_CC_POD_COLLECTIVES") == "mpi"
+    _close_others(int(os.environ.get("PMI_FD", _SOCKET)) if by_mpi else _SOCKET)  # MPICH's
     sys.path += [os.path.dirname(os.path.abspath(__file__)), path_of_jaxlib]
     # jaxlib asks jax for types that only jax uses, and goes without; importing it takes a second.
     sys.modules["jax"] = None  # type: ignore[assignment]

@@ -128,7 +128,9 @@ def _devices(store: c10d_bindings.Store, rank: int, size: int) -> list[int]:
     torchrun starts first; and there are more where the world is a part of the job.
     """
     store.set(f"device/{rank}", str(runtime.global_ordinal()))
-    found = [int(store.get(f"device/{other}")) for other in range(size)]
+    names = [f"device/{other}" for other in range(size)]
+    said = store.multi_get(names) if store.has_extended_api() else map(store.get, names)
+    found = [int(device) for device in said]
     for device in found:
         same = [other for other in range(size) if found[other] == device]
         if len(same) > 1:

@@ -19,6 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .errors import UNIMPLEMENTED, Refused
+
 COLLECTIVES = (
     *("all-gather", "all-reduce", "all-to-all", "collective-broadcast", "collective-permute"),
     *("ragged-all-to-all", "reduce-scatter"),
@@ -28,7 +30,8 @@ _INSTRUCTION = re.compile(
     rf"^\s*(?:ROOT )?\S+ = (?P<type>.+?) (?P<op>{'|'.join(COLLECTIVES)})(?:-start)?\((?P<rest>.*)$"
 )
 _CALLED = re.compile(
-    r"(?:to_apply|calls|body|condition|true_computation|false_computation)=%?([^\s,)]+)|branch_computations=\{([^}]*)\}"
+    r"(to_apply|calls|body|condition|true_computation|false_computation|branch_computations)="
+    r"(?:%?([^\s,){]+)|\{([^}]*)\})"
 )
 _ROOT = re.compile(r"^\s*ROOT \S+ = \S+ ([\w-]+)\(")
 _METADATA = re.compile(r", metadata=\{[^}]*\}")
@@ -118,7 +121,7 @@ def of_program(text: str, rank: int, size: int) -> Calls:
     found: dict[Group, list[str]] = {}
     words: dict[str, str] = {}
     computations, entry = _computations(text)
-    for match in _in_order(computations, entry):
+    for match, _ in _in_order(computations, entry):
         said = " ".join((match["op"], match["type"], *_attributes(match, computations)))
         hashed = _hashed(said)
         for group in _groups(match["rest"], size):
@@ -132,16 +135,31 @@ def of_instructions(text: str, size: int) -> Calls:
     """What all ranks have to run, where they are to run one program: each instruction of it."""
     lines = [line.strip() for line in text.splitlines() if " = " in line]
     hashes = [_hashed(_METADATA.sub("", line)) for line in lines]
-    words = {hashed: _shown(f"instruction {line}") for hashed, line in zip(hashes, lines, strict=True)}
+    words = {
+        hashed: _shown(f"instruction {line}") for hashed, line in zip(hashes, lines, strict=True)
+    }
     return Calls(((tuple(range(size)), tuple(hashes)),), words)
 
 
 def cliques(text: str, rank: int, size: int) -> tuple[Group, ...]:
-    """The sets of ranks that XLA connects for a program, given as HLO, and this rank is in."""
-    found: dict[Group, None] = {}
-    for match in _in_order(*_computations(text)):
+    """The sets of ranks that XLA connects for a program, given as HLO, and this rank is in.
+
+    By MPI XLA says of a set its first rank, and the place of this one, so which of two it wants is
+    known only where it comes to both.
+    """
+    found: dict[Group, bool] = {}  # whether it always comes to it
+    for match, always in _in_order(*_computations(text)):
         if match["op"] != "collective-permute":  # that takes all
-            found.update((g, None) for g in _groups(match["rest"], size) if rank in g)
+            for group in _groups(match["rest"], size):
+                if rank in group:
+                    found.setdefault(group, always)
+    for a, b in itertools.combinations(found, 2):
+        if not found[a] and (a[0], a.index(rank)) == (b[0], b.index(rank)):
+            raise Refused(
+                UNIMPLEMENTED,
+                f"groups {list(a)} and {list(b)} in one program, the first in a branch or a loop: "
+                "by MPI they cannot be told apart. Use gloo, or begin one with another rank",
+            )
     return tuple(found)
 
 
@@ -173,15 +191,21 @@ def _computations(text: str) -> tuple[dict[str, list[str]], str]:
     return found, entry
 
 
-def _in_order(computations: dict[str, list[str]], name: str) -> Iterator[re.Match[str]]:
-    """The collectives of one and of those that it calls, as they are scheduled."""
+def _in_order(
+    computations: dict[str, list[str]], name: str, *, always: bool = True
+) -> Iterator[tuple[re.Match[str], bool]]:
+    """The collectives of one and of those that it calls, as they are scheduled.
+
+    And whether it comes to each, whatever its branches and loops do.
+    """
     for line in computations.get(name, []):
         if match := _INSTRUCTION.match(line):
-            yield match
+            yield match, always
             continue
-        for one, several in _CALLED.findall(line):
+        for how, one, several in _CALLED.findall(line):
+            through = always and how in ("to_apply", "calls")
             for called in (one, *several.split(", ")):
-                yield from _in_order(computations, called.lstrip("%"))
+                yield from _in_order(computations, called.lstrip("%"), always=through)
 
 
 def _attributes(match: re.Match[str], computations: dict[str, list[str]]) -> Iterator[str]:
@@ -192,7 +216,7 @@ def _attributes(match: re.Match[str], computations: dict[str, list[str]]) -> Ite
         yield f"in group {group[1]!r}"
     if called := _CALLED.search(match["rest"]):  # what it reduces with
         yield from (
-            root[1] for line in computations.get(called[1], []) if (root := _ROOT.match(line))
+            root[1] for line in computations.get(called[2], []) if (root := _ROOT.match(line))
         )
 
 

@@ -12,7 +12,7 @@ from .errors import FAILED_PRECONDITION, INVALID_ARGUMENT, Refused
 from .jaxlib_xla import xla
 
 _TO_END_S = 10.0  # of ranks that have said that they leave
-_SAID = 512  # bytes
+_SAID = 1024  # bytes
 
 
 class Mpi:
@@ -22,6 +22,18 @@ class Mpi:
         path = mpi_library.path()
         self.collectives: Any = xla.make_mpi_collectives()
         self._library = ctypes.CDLL(str(path))
+        # Not by jaxlib, which would hold Python's lock until all ranks have come.
+        provided = ctypes.c_int()
+        self._check(
+            "MPI_Init_thread",
+            self._library.MPIABI_Init_thread(None, None, 0, ctypes.byref(provided)),
+        )
+        if provided.value < ctypes.c_int.in_dll(self._library, "pod_mpi_serialized").value:
+            raise Refused(
+                FAILED_PRECONDITION,
+                "this MPI is for one thread alone (MPI_THREAD_FUNNELED or less). Use one that is "
+                "built for several, or gloo",
+            )
         self.collectives.Init()
         self.devices: dict[int, int] = {}  # of ranks, as jaxlib numbers them
         counted = [self._count(name) for name in ("MPIABI_Comm_rank", "MPIABI_Comm_size")]
@@ -34,6 +46,12 @@ class Mpi:
                 f"{mpi_library.compiler()}; {mpi_library.COMPILER} names another compiler",
             )
 
+    def _check(self, call: str, error: int) -> None:
+        if error:
+            text = ctypes.create_string_buffer(_SAID)
+            self._library.MPIABI_Error_string(error, text, ctypes.byref(ctypes.c_int()))
+            raise Refused(FAILED_PRECONDITION, f"{call} failed: {text.value.decode()}")
+
     def _count(self, function: str) -> int:
         world = ctypes.c_size_t.in_dll(self._library, "MPIABI_COMM_WORLD")
         count = ctypes.c_int()
@@ -43,8 +61,7 @@ class Mpi:
     def said_by_first(self, text: Callable[[], str], rank: int) -> str:
         """What rank 0 has to say to all."""
         said = ctypes.create_string_buffer(text().encode() if rank == 0 else b"", _SAID)
-        if error := self._library.pod_mpi_broadcast(said, _SAID):
-            raise Refused(FAILED_PRECONDITION, f"MPI_Ibcast of {_SAID} bytes failed: {error}")
+        self._check("MPI_Ibcast", self._library.pod_mpi_broadcast(said, _SAID))
         return said.value.decode()
 
     def expect(self, groups: Sequence[Sequence[int]]) -> None:
@@ -59,6 +76,6 @@ class Mpi:
 
     def end(self) -> None:
         """All do. Not for long, where one has gone otherwise."""
-        ends = threading.Thread(target=self.collectives.Finalize, daemon=True)
+        ends = threading.Thread(target=self._library.MPIABI_Finalize, daemon=True)
         ends.start()
         ends.join(_TO_END_S)

@@ -6,6 +6,8 @@ stands in the user's cache. jaxlib loads it when it is imported itself, so this 
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import hashlib
 import mmap
 import os
@@ -21,6 +23,7 @@ from .errors import FAILED_PRECONDITION, Refused
 _WRAPPER = Path(__file__).with_name("mpi_wrapper.cc")
 CHOICE = "TORCH_XLA_CC_POD_COLLECTIVES"
 COMPILER = "TORCH_XLA_CC_MPICXX"
+LIBRARY = "TORCH_XLA_CC_MPI_LIBRARY"  # compiled before
 _LOADED = "MPITRAMPOLINE_LIB"
 _FLAGS = ("-std=c++17", "-O2", "-shared", "-fPIC", "-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX")
 _NAME = re.compile(rb"\0(MPIX?ABI_\w+)(?=\0)")
@@ -40,7 +43,10 @@ def prepare(jaxlib: Path) -> None:
     if not wanted():
         return
     try:
-        os.environ[_LOADED] = str(_built(jaxlib / "libjax_common.so"))
+        given = os.environ.get(LIBRARY)
+        found = Path(given) if given else _built(jaxlib / "libjax_common.so")
+        _load(found)
+        os.environ[_LOADED] = str(found)
     except Exception as error:  # said when somebody hears it
         _failed = error
 
@@ -50,6 +56,18 @@ def path() -> Path:
     if _failed is not None:
         raise _failed
     return Path(os.environ[_LOADED])
+
+
+def _load(library: Path) -> None:
+    """jaxlib would end the process where it cannot."""
+    try:
+        ctypes.CDLL(str(library))
+    except OSError as error:
+        raise Refused(
+            FAILED_PRECONDITION,
+            f"{CHOICE}=mpi: {library} cannot be loaded: {error}. LD_LIBRARY_PATH has to have "
+            f"the MPI that it was compiled for; {COMPILER} names another compiler",
+        ) from error
 
 
 def compiler() -> str:
@@ -72,18 +90,48 @@ def _built(jaxlib: Path) -> Path:
     key = hashlib.sha256("\n".join((source, used, shown, _state(jaxlib))).encode()).hexdigest()[:16]
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torch_xla_cc"
     path = folder / f"mpi-{key}.so"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as making:
-            whole = Path(making) / "mpi.cc"
-            whole.write_text("\n".join((source, *_rest(source, _asked(jaxlib)), "")))
-            made = Path(making) / "mpi.so"
-            command = [used, *_FLAGS, "-o", str(made), str(whole)]
-            _run(command)
-            if not made.exists():
-                raise Refused(FAILED_PRECONDITION, f"{' '.join(command)} makes nothing")
-            made.rename(path)  # another rank may do the same
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(folder / "mpi.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise Refused(
+            FAILED_PRECONDITION,
+            f"{CHOICE}=mpi compiles a library into {folder}: {error}. XDG_CACHE_HOME names "
+            "another folder",
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of several ranks one compiles
+        if not path.exists():
+            _compile(used, source, jaxlib, path)
+    finally:
+        os.close(lock)
+    _own(folder)
+    _own(path)
     return path
+
+
+def _own(path: Path) -> None:
+    """What others may write is not loaded."""
+    stat = path.stat()
+    if stat.st_uid != os.geteuid() or stat.st_mode & 0o022:
+        raise Refused(
+            FAILED_PRECONDITION,
+            f"{CHOICE}=mpi: {path} belongs to user {stat.st_uid}, mode {stat.st_mode & 0o777:o}; "
+            "only this user may be able to write it. XDG_CACHE_HOME names another folder",
+        )
+
+
+def _compile(used: str, source: str, jaxlib: Path, path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=path.parent) as making:
+        whole = Path(making) / "mpi.cc"
+        whole.write_text("\n".join((source, *_rest(source, _asked(jaxlib)), "")))
+        made = Path(making) / "mpi.so"
+        command = [used, *_FLAGS, "-o", str(made), str(whole)]
+        _run(command)
+        if not made.exists():
+            raise Refused(FAILED_PRECONDITION, f"{' '.join(command)} makes nothing")
+        made.chmod(0o700)
+        made.rename(path)
 
 
 def _state(file: Path) -> str:

@@ -1,6 +1,6 @@
 // An MPI library as jaxlib wants it: by the names of MPItrampoline (MPIABI_*), with handles of 8
-// bytes whatever the library's own are. It is compiled against the MPI that is there (build.py),
-// which adds names for all that jaxlib asks for and never uses.
+// bytes whatever the library's own are. It is compiled against the MPI that is there
+// (mpi_library.py), which adds names for all that jaxlib asks for and never uses.
 //
 // Two things are not as in MPI. XLA splits the world where it wants a group, which waits for all
 // ranks, and only the members come: here a group is made of its members, whom `pod_mpi_expect` says
@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <mutex>
@@ -27,6 +28,9 @@ using Ranks = std::vector<int>;
 constexpr int kYields = 200;
 constexpr std::chrono::microseconds kShortest{20};
 constexpr std::chrono::microseconds kLongest{1000};
+// After this it waits for a rank, and not for a message.
+constexpr std::chrono::seconds kLong{1};
+constexpr std::chrono::microseconds kLongestThen{10000};
 
 // A handle of the library: a pointer in Open MPI, an int in MPICH.
 template <typename T>
@@ -46,13 +50,13 @@ Handle Theirs(T own) {
 
 MPI_Comm Comm(Handle handle) { return Own<MPI_Comm>(handle); }
 MPI_Datatype Type(Handle handle) { return Own<MPI_Datatype>(handle); }
-MPI_Op Op(Handle handle) { return Own<MPI_Op>(handle); }
 
 std::atomic<int> waiting{0};
 
 int Waited(MPI_Request* requests, int count) {
   ++waiting;
   std::chrono::microseconds pause = kShortest;
+  const auto began = std::chrono::steady_clock::now();
   for (int tries = 0;; ++tries) {
     int done = 0;
     const int error = MPI_Testall(count, requests, &done, MPI_STATUSES_IGNORE);
@@ -64,7 +68,8 @@ int Waited(MPI_Request* requests, int count) {
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(pause);
-      pause = std::min(2 * pause, kLongest);
+      const bool is_long = std::chrono::steady_clock::now() - began > kLong;
+      pause = std::min(2 * pause, is_long ? kLongestThen : kLongest);
     }
   }
 }
@@ -75,6 +80,44 @@ int Done(const Start& start) {
   MPI_Request request = MPI_REQUEST_NULL;
   const int error = start(&request);
   return error == MPI_SUCCESS ? Waited(&request, 1) : error;
+}
+
+// The smaller or larger of floats, on all ranks the same whatever the order: NaNs are left out, as
+// gloo does, and -0 is less than 0.
+template <typename T, bool kLargest>
+void Extreme(void* given, void* so_far, int* count, MPI_Datatype*) {
+  const T* x = static_cast<const T*>(given);
+  T* y = static_cast<T*>(so_far);
+  for (int i = 0; i < *count; ++i) {
+    const bool equal = x[i] == y[i];
+    const bool less = equal ? std::signbit(x[i]) : x[i] < y[i];
+    const bool take = std::isnan(y[i]) || (!std::isnan(x[i]) && less != kLargest);
+    if (take) y[i] = x[i];
+  }
+}
+
+struct Extremes {
+  MPI_Op smallest = MPI_OP_NULL, largest = MPI_OP_NULL;
+};
+Extremes of_float, of_double;
+
+template <typename T>
+int Make(Extremes* extremes) {
+  const int error = MPI_Op_create(&Extreme<T, false>, 1, &extremes->smallest);
+  return error == MPI_SUCCESS ? MPI_Op_create(&Extreme<T, true>, 1, &extremes->largest) : error;
+}
+
+MPI_Op Reduction(Handle type, Handle op) {
+  const MPI_Op own = Own<MPI_Op>(op);
+  const bool is_float = Type(type) == MPI_FLOAT;
+  if (!is_float && Type(type) != MPI_DOUBLE) return own;
+  const Extremes& extremes = is_float ? of_float : of_double;
+  if (own == MPI_MIN) return extremes.smallest;
+  return own == MPI_MAX ? extremes.largest : own;
+}
+
+const void* OrInPlace(const void* send, const void* receive) {
+  return send == receive ? MPI_IN_PLACE : send;
 }
 
 // A group, and what XLA calls its first device.
@@ -99,6 +142,43 @@ Ranks Wanted(int color, int key) {
     if (here && group.color == color && made.insert(ranks).second) return ranks;
   }
   return {};
+}
+
+MPI_Comm control = MPI_COMM_NULL;  // a second world, for what follows
+
+// Waits until all of a group are here: to make a communicator MPI waits for them without a pause.
+int Met(const Ranks& ranks, int key) {
+  constexpr int kHere = 1, kGo = 2;
+  const int others = static_cast<int>(ranks.size()) - 1;
+  if (others == 0) return MPI_SUCCESS;
+  std::vector<MPI_Request> requests(key == 0 ? others : 2, MPI_REQUEST_NULL);
+  int error = MPI_SUCCESS;
+  if (key > 0) {
+    error = MPI_Isend(nullptr, 0, MPI_BYTE, ranks[0], kHere, control, &requests[0]);
+    if (error != MPI_SUCCESS) return error;
+    error = MPI_Irecv(nullptr, 0, MPI_BYTE, ranks[0], kGo, control, &requests[1]);
+    return error == MPI_SUCCESS ? Waited(requests.data(), 2) : error;
+  }
+  for (int i = 0; i < others && error == MPI_SUCCESS; ++i) {
+    error = MPI_Irecv(nullptr, 0, MPI_BYTE, ranks[i + 1], kHere, control, &requests[i]);
+  }
+  if (error == MPI_SUCCESS) error = Waited(requests.data(), others);
+  for (int i = 0; i < others && error == MPI_SUCCESS; ++i) {
+    error = MPI_Isend(nullptr, 0, MPI_BYTE, ranks[i + 1], kGo, control, &requests[i]);
+  }
+  return error == MPI_SUCCESS ? Waited(requests.data(), others) : error;
+}
+
+int Begun(int* provided) {
+  int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, provided);
+  if (error != MPI_SUCCESS) return error;
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+  error = MPI_Comm_dup(MPI_COMM_WORLD, &control);
+  if (error != MPI_SUCCESS) return error;
+  MPI_Comm_set_errhandler(control, MPI_ERRORS_RETURN);
+  error = Make<float>(&of_float);
+  return error == MPI_SUCCESS ? Make<double>(&of_double) : error;
 }
 
 }  // namespace
@@ -137,6 +217,7 @@ void* MPIABI_STATUS_IGNORE = nullptr;
 int MPIABI_SUCCESS = MPI_SUCCESS;
 int MPIABI_UNDEFINED = MPI_UNDEFINED;
 int MPIABI_THREAD_FUNNELED = MPI_THREAD_FUNNELED;
+int pod_mpi_serialized = MPI_THREAD_SERIALIZED;  // what is needed
 
 // The groups of a program that is about to run, in the order in which it meets in them.
 void pod_mpi_expect(const int* ranks, const int* sizes, const int* colors, int count) {
@@ -155,11 +236,12 @@ int pod_mpi_broadcast(void* bytes, int size) {
   });
 }
 
-// jaxlib makes it on one thread, and runs programs on another.
+// For all threads: programs do not run on the one that begins. jaxlib does it once more.
 int MPIABI_Init_thread(int*, char***, int, int* provided) {
-  const int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, provided);
+  int begun = 0;
+  const int error = MPI_Initialized(&begun);
   if (error != MPI_SUCCESS) return error;
-  return MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  return begun ? MPI_Query_thread(provided) : Begun(provided);
 }
 
 int MPIABI_Is_thread_main(int* flag) {
@@ -177,6 +259,7 @@ int MPIABI_Comm_split(Handle, int color, int key, Handle* result) {
   *result = MPIABI_COMM_NULL;
   const Ranks ranks = Wanted(color, key);
   if (ranks.empty()) return MPI_ERR_GROUP;
+  if (const int error = Met(ranks, key); error != MPI_SUCCESS) return error;
   MPI_Group world = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
   MPI_Comm comm = MPI_COMM_NULL;
   int error = MPI_Comm_group(MPI_COMM_WORLD, &world);
@@ -186,8 +269,10 @@ int MPIABI_Comm_split(Handle, int color, int key, Handle* result) {
   if (error != MPI_SUCCESS) return error;
   error = MPI_Comm_create_group(MPI_COMM_WORLD, group, 0, &comm);
   MPI_Group_free(&group);
-  if (error == MPI_SUCCESS) *result = Theirs(comm);
-  return error;
+  if (error != MPI_SUCCESS) return error;
+  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  *result = Theirs(comm);
+  return MPI_SUCCESS;
 }
 
 int MPIABI_Comm_free(Handle* comm) {
@@ -200,14 +285,16 @@ int MPIABI_Comm_free(Handle* comm) {
 int MPIABI_Allreduce(const void* send, void* receive, int count, Handle type, Handle op,
                      Handle comm) {
   return Done([&](MPI_Request* request) {
-    return MPI_Iallreduce(send, receive, count, Type(type), Op(op), Comm(comm), request);
+    return MPI_Iallreduce(OrInPlace(send, receive), receive, count, Type(type), Reduction(type, op),
+                          Comm(comm), request);
   });
 }
 
 int MPIABI_Reduce_scatter(const void* send, void* receive, const int* counts, Handle type,
                           Handle op, Handle comm) {
   return Done([&](MPI_Request* request) {
-    return MPI_Ireduce_scatter(send, receive, counts, Type(type), Op(op), Comm(comm), request);
+    return MPI_Ireduce_scatter(OrInPlace(send, receive), receive, counts, Type(type),
+                               Reduction(type, op), Comm(comm), request);
   });
 }
 

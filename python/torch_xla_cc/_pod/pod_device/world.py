@@ -68,17 +68,17 @@ class World:
         The first time before it does; else as it does. `impatient`: gloo gives up in it on a rank
         that comes 30 s late, and nothing makes all meet before. `cliques`: what MPI is to connect.
         """
+        if self._mpi is not None:
+            self._mpi.expect(cliques)
         if self._attendance is None or not calls.groups:
             return
         # Of a new group gloo connects the ranks, and waits 30 s for each. Where a program has
         # several groups, others may not come before the first has met.
         first = calls.groups[0][0]
         awaits = first not in self._met or (impatient and len(calls.groups) == 1)
-        known, _ = self._said.use(key)
         if self._shrinks:
             buffers.widen()
-        if self._mpi is not None:
-            self._mpi.expect(cliques)
+        known, _ = self._said.use(key)
         self._shrinks = not known and calls.has("reduce-scatter")
         self._met.add(first)
         asks = "awaits" if awaits else "" if known else "asks"
@@ -124,7 +124,9 @@ class World:
             outcome = outcomes.get(timeout=3 * self.timeout_s)  # the first wait says more
         except queue.Empty:
             outcome = Refused(
-                DEADLINE_EXCEEDED, f"the pod has not started within {3 * self.timeout_s:g} s"
+                DEADLINE_EXCEEDED,
+                f"the pod has not started within {3 * self.timeout_s:g} s"
+                f"{': not all ranks have begun MPI' if mpi_library.wanted() else ''}",
             )
         if isinstance(outcome, Exception):
             raise outcome
