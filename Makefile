@@ -73,7 +73,7 @@ $(EXTENSION): $(EXTENSION_SOURCES) | $(FOR_RUN)
 	  'from txcc import main' 'main()' >$@ && chmod +x $@
 
 demo: build ## Set up what it needs, build, and run the demo
-	@$(RUN) examples/demo.py
+	@PJRT_DEVICE=$${PJRT_DEVICE:-CPU} $(RUN) examples/demo.py
 	@printf '\n%s\n  %s\n' "What has the compiler made of its collectives? Next:" \
 	  "$(TXCC) inspect examples/demo.py -- --steps=1"
 
