@@ -142,14 +142,17 @@ def _inspect_script(
     package.load()
     with package.in_parts():
         from torch_xla_cc import _aot
-        from torch_xla_cc._inspect import capture, script
+        from torch_xla_cc._aot.target import find_library
+        from torch_xla_cc._inspect import capture, compiled, script
         from torch_xla_cc._inspect import ranks as all_ranks
 
-    try:
-        _aot.as_texts(options, target)  # before the script runs
+    try:  # before the script runs
+        _aot.as_texts(options, target)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--option") from error
     try:
+        if not compiled.is_cpu(target):
+            find_library(_aot.parse_target(target))
         programs = script.programs(path, args, target, ranks, step, ran=steps_before(step, path))
         reports = _reports(programs[0], target, timeout_s, options)
     except (OSError, ValueError, capture.StepError, _aot.CompilerMissing) as error:
