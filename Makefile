@@ -60,11 +60,9 @@ $(VENV)/.torch_xla_cc.%.$(VERSION): | packages-build
 build: $(EXTENSION) $(filter .venv/bin/txcc,$(TXCC)) ## Set up, and compile the extension and the plugin in place
 
 $(EXTENSION): $(EXTENSION_SOURCES) | $(FOR_RUN)
-	@echo "Compiling torch_xla_cc._C"
 	@mkdir -p build && touch build/started
 	@CPPFLAGS=-Werror CCACHE_BASEDIR=$(CURDIR) CCACHE_NOHASHDIR=1 \
-	  PATH="$(COMPILERS):$(BIN):$$PATH" $(BIN)/python setup.py build_ext --inplace \
-	  >build/extension.log 2>&1 || { cat build/extension.log; exit 1; }
+	  PATH="$(COMPILERS):$(BIN):$$PATH" $(BIN)/python tools/compile_extension.py
 	@# What was edited since is not in it.
 	@touch -cr build/started $@
 

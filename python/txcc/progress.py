@@ -31,9 +31,10 @@ def working(what: str, parts: int = 1) -> Iterator[Callable[[str], None]]:
         return
     columns: list[ProgressColumn] = [SpinnerColumn(), TextColumn("{task.description}")]
     if parts > 1:
-        columns += [BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(compact=True)]
-        columns.append(TextColumn("left,"))
+        columns += [BarColumn(), MofNCompleteColumn()]
     columns.append(TimeElapsedColumn())
+    if parts > 1:
+        columns += [TimeRemainingColumn(compact=True), TextColumn("left")]
     # Nothing else is printed meanwhile: sys.stdout and sys.stderr stay what they are.
     with Progress(
         *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
