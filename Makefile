@@ -11,15 +11,26 @@ HUNT ?= 20
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup packages packages-build packages-check build demo check test hunt stress bench golden support \
-  losses clean lint lint-cpp lint-python lint-shell format
+.PHONY: help setup compilers packages-build packages-lint packages-test build demo check test hunt stress bench \
+  golden support losses clean lint lint-cpp lint-python lint-shell format
 
 override VENV := $(abspath $(VENV))
 BIN := $(VENV)/bin
 # Debian's ccache stands in for the compilers there, if it is installed.
 COMPILERS := /usr/lib/ccache
 RUN := PYTHONPATH=$(CURDIR)/python $(BIN)/python
-STAMP := $(VENV)/.torch_xla_cc.$(shell cat pyproject.toml tools/setup_venv.sh | sha256sum | cut -c1-16)
+# Of each set of requirements that is installed there is a file in $(VENV): see tools/setup_venv.sh.
+VERSION := $(shell cat pyproject.toml tools/setup_venv.sh | sha256sum | cut -c1-16)
+FOR_RUN := $(VENV)/.torch_xla_cc.run.$(VERSION)
+FOR_LINT := $(VENV)/.torch_xla_cc.lint.$(VERSION)
+FOR_TEST := $(VENV)/.torch_xla_cc.test.$(VERSION)
+FOR_COMPILERS := $(VENV)/.torch_xla_cc.compilers.$(VERSION)
+# An environment of this clone has the command. A shared one cannot know which clone is meant.
+ifeq ($(VENV),$(CURDIR)/.venv)
+TXCC := .venv/bin/txcc
+else
+TXCC := PYTHONPATH=python $(BIN)/python -m txcc
+endif
 
 CPP := $(shell find lowering torch_xla_cc pod tests -name '*.cc' -o -name '*.h')
 SHELL_SCRIPTS := .ci/run $(wildcard tools/*.sh)
@@ -34,81 +45,82 @@ help: ## List the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
 	@echo "Variables: VENV=$(VENV) PYTHON=$(PYTHON) BAZEL=$(BAZEL)"
 
-setup: packages $(STAMP) ## Install what is missing: Debian packages, $(VENV)
+setup: packages-build packages-lint packages-test ## Install what is missing for all of these
+	@tools/setup_venv.sh $(VENV) $(VERSION) $(PYTHON) lint test compilers
 	@echo "Ready: $(VENV)"
 
-packages:
-	@tools/debian_packages.sh $(PYTHON) build check
+compilers: $(FOR_COMPILERS) ## Install the compilers of TPU and GPU, for txcc inspect --target
 
-packages-build:
-	@tools/debian_packages.sh $(PYTHON) build
+packages-build packages-lint packages-test: packages-%:
+	@tools/debian_packages.sh $(PYTHON) $*
 
-packages-check:
-	@tools/debian_packages.sh $(PYTHON) check
+$(VENV)/.torch_xla_cc.%.$(VERSION): | packages-build
+	@tools/setup_venv.sh $(VENV) $(VERSION) $(PYTHON) $*
 
-$(STAMP): | packages-build
-	@tools/setup_venv.sh $(VENV) $@ $(PYTHON)
+build: $(EXTENSION) $(filter .venv/bin/txcc,$(TXCC)) ## Set up, and compile the extension and the plugin in place
 
-build: $(EXTENSION) ## Set up, and compile the extension module and the plugin in place
-
-$(EXTENSION): $(EXTENSION_SOURCES) | $(STAMP)
-	@echo "Compiling torch_xla_cc._C"
+$(EXTENSION): $(EXTENSION_SOURCES) | $(FOR_RUN)
 	@mkdir -p build && touch build/started
 	@CPPFLAGS=-Werror CCACHE_BASEDIR=$(CURDIR) CCACHE_NOHASHDIR=1 \
-	  PATH="$(COMPILERS):$(BIN):$$PATH" $(BIN)/python setup.py build_ext --inplace \
-	  >build/extension.log 2>&1 || { cat build/extension.log; exit 1; }
+	  PATH="$(COMPILERS):$(BIN):$$PATH" $(BIN)/python tools/compile_extension.py
 	@# What was edited since is not in it.
-	@touch -r build/started $@
+	@touch -cr build/started $@
 
-demo: build ## Set up, build, and run the demo
-	@$(RUN) examples/demo.py
+.venv/bin/txcc: Makefile | $(FOR_RUN)
+	@printf '%s\n' '#!$(BIN)/python' 'import sys' 'sys.path.insert(0, "$(CURDIR)/python")' \
+	  'from txcc import main' 'main()' >$@ && chmod +x $@
+
+demo: build ## Set up what it needs, build, and run the demo
+	@PJRT_DEVICE=$${PJRT_DEVICE:-CPU} $(RUN) examples/demo.py
+	@printf '\n%s\n  %s\n' "What has the compiler made of its collectives? Next:" \
+	  "$(TXCC) inspect examples/demo.py -- --steps=1"
 
 PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-check: lint build ## Lint, and the tests that take a few minutes: for every save
+check: lint packages-test $(FOR_TEST) build ## Lint, and the tests that take a few minutes: for every save
 	$(BAZEL) test //...
 	$(RUN) $(PYTEST) -q -m quick
 
-test: packages-check build ## Set up, build, and run the tests of C++ and of Python: for every commit
+test: packages-test $(FOR_TEST) build ## Set up, build, and run the tests of C++ and of Python: for every commit
 	$(BAZEL) test //...
 	$(RUN) $(PYTEST) --durations 15
 
-hunt: build ## Look for faults at random, for hours: HUNT=20 times as much as the tests do
+hunt: $(FOR_TEST) build ## Look for faults at random, for hours: HUNT=20 times as much as the tests do
 	TORCH_XLA_CC_HUNT=$(HUNT) TORCH_XLA_CC_SEED=$$(date +%s) $(RUN) $(PYTEST) -m hunt --timeout 0
 
-stress: build ## Run the tests of threads and processes 20 times, with other work on the machine
+stress: $(FOR_TEST) build ## Run the tests of threads and processes 20 times, with other work on the machine
 	$(RUN) tools/stress.py
 
 lint: lint-cpp lint-python lint-shell ## Check formatting, style and types; change nothing
 
-lint-cpp: $(STAMP)
+lint-cpp: $(FOR_LINT)
 	$(BIN)/clang-format --dry-run --Werror $(CPP)
 
-lint-python: $(STAMP)
+lint-python: $(FOR_LINT)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-lint-shell: packages-check
+lint-shell: packages-lint
 	shellcheck $(SHELL_SCRIPTS)
 
-format: $(STAMP) ## Format C++ and Python
+format: $(FOR_LINT) ## Format C++ and Python
 	$(BIN)/clang-format -i $(CPP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: build ## Run the benchmarks
+bench: $(FOR_TEST) build ## Run the benchmarks
 	$(RUN) benchmarks/run.py
 
 # Tests write the golden files instead of comparing, outside Bazel's sandbox, into this tree.
-golden: packages-check ## Rewrite tests/golden from what the lowerings emit now
+golden: packages-test ## Rewrite tests/golden from what the lowerings emit now
 	$(BAZEL) test --strategy=TestRunner=local --nocache_test_results \
 	  --test_env=UPDATE_GOLDEN=1 --test_env=BUILD_WORKSPACE_DIRECTORY=$(CURDIR) //tests/lowering:all
 
-support: build ## Rewrite docs/support.md from what calls of torch.distributed become now
+support: $(FOR_TEST) build ## Rewrite docs/support.md from what calls of torch.distributed become now
 	UPDATE_SUPPORT=1 $(RUN) -m pytest -q tests/distributed/test_support.py
 
-losses: build ## Rewrite tests/clients/losses.json: what clients lose on gloo
+losses: $(FOR_TEST) build ## Rewrite tests/clients/losses.json: what clients lose on gloo
 	UPDATE_LOSSES=1 $(RUN) -m pytest -q tests/clients
 
 clean: ## Remove what was built (not $(VENV))

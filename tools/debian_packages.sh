@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that are missing for a purpose: "build" (the extension, and running
-# it) or "check" (tests and linters). Where it may not install, it says which command to run.
+# it), "lint" or "test". Where it may not install, it says which command to run.
 #
 # Usage: tools/debian_packages.sh PYTHON PURPOSE...
 set -euo pipefail
@@ -25,11 +25,13 @@ for purpose in "$@"; do
       need python3-dev "$python" -c \
         'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")'
       ;;
-    check)
+    lint)
+      need shellcheck command -v shellcheck
+      ;;
+    test)
       need bazel-bootstrap command -v bazel-4
       need ccache command -v ccache
       need libgtest-dev test -e /usr/include/gtest/gtest.h
-      need shellcheck command -v shellcheck
       need chromium command -v chromium
       need libopenmpi-dev command -v mpicxx.openmpi
       need openmpi-bin command -v mpirun.openmpi

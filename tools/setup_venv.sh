@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# Creates a virtual environment and installs what pyproject.toml asks for: requirements to build,
-# to run, and all extras. Not the package itself: several clones may share one environment.
+# Creates a virtual environment and installs what pyproject.toml asks for: requirements to build and
+# to run, and those of the extras that are named. Not the package itself: several clones may share
+# one environment.
 #
-# Usage: tools/setup_venv.sh VENV STAMP [PYTHON]
-# STAMP, a file in VENV, is written when all is done; its name says for which pyproject.toml.
+# Usage: tools/setup_venv.sh VENV VERSION PYTHON SET...
+# A SET is an extra of pyproject.toml, or "run": what is needed in any case. When it is installed, the
+# file VENV/.torch_xla_cc.SET.VERSION is written: VERSION says of which pyproject.toml.
 set -euo pipefail
 
 venv=$1
-stamp=$2
-python=${3:-python3}
+version=$2
+python=$3
+shift 3
 
 # Another clone, or another CI run, may be at the same work.
 mkdir -p "$venv"
@@ -17,7 +20,11 @@ if ! flock --nonblock 9; then
   echo "Waiting for another set-up of $venv"
   flock 9
 fi
-if [[ -e $stamp ]]; then
+sets=()
+for name in $(printf '%s\n' run "$@" | sort --unique); do
+  [[ -e $venv/.torch_xla_cc.$name.$version ]] || sets+=("$name")
+done
+if ((${#sets[@]} == 0)); then
   exit 0
 fi
 
@@ -32,21 +39,27 @@ if [[ ! -x $venv/bin/pip ]]; then
   "$python" -m venv "$venv"
 fi
 
-mapfile -t requirements < <("$venv/bin/python" - <<'PYTHON'
+mapfile -t requirements < <("$venv/bin/python" - "${sets[@]}" <<'PYTHON'
+import re
+import sys
 import tomllib
 
 with open("pyproject.toml", "rb") as file:
     settings = tomllib.load(file)
 project = settings["project"]
-lists = [settings["build-system"]["requires"], project["dependencies"]]
-lists += project["optional-dependencies"].values()
-for requirement in (line for lines in lists for line in lines):
-    if not requirement.startswith(project["name"] + "["):  # one extra that includes another
-        print(requirement)
+print(*settings["build-system"]["requires"], *project["dependencies"], sep="\n")
+names = [name for name in sys.argv[1:] if name != "run"]
+for name in names:
+    for requirement in project["optional-dependencies"][name]:
+        included = re.fullmatch(re.escape(project["name"]) + r"\[(.*)\]", requirement)
+        if included:  # other extras, by name
+            names += [other for other in included[1].split(",") if other not in names]
+        else:
+            print(requirement)
 PYTHON
 )
 
-echo "Installing ${#requirements[@]} requirements and what they need, the first time some 8 GB:"
+echo "Installing into $venv for: ${sets[*]} (the first time some GB, most of it with torch)"
 log=$venv/setup.log
 # Of pip's output only the large files are shown, as "torch 2.9.0 (899.7 MB)", and the last step.
 progress='s/^ *(Downloading|Using cached) ([^-]+)-([^-]+)-.*\.whl.* (\([0-9]{2,}[0-9.]* MB\)).*/  \2 \3 \4/p
@@ -58,5 +71,7 @@ if ! "$venv/bin/pip" install --disable-pip-version-check --progress-bar off \
   exit 1
 fi
 
-rm -f "${stamp%.*}".*
-touch "$stamp"
+for name in "${sets[@]}"; do
+  rm -f "$venv/.torch_xla_cc.$name".*
+  touch "$venv/.torch_xla_cc.$name.$version"
+done

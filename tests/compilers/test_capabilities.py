@@ -13,7 +13,7 @@ import beside
 import pytest
 import tomllib
 
-pytest.importorskip("google.protobuf", reason="pip install 'torch_xla_cc[aot]' brings protobuf")
+pytest.importorskip("google.protobuf", reason="pip install protobuf")
 
 from torch_xla_cc._aot import CompilerMissing
 from torch_xla_cc._aot.target import find_library, parse_target

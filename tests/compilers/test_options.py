@@ -93,12 +93,12 @@ def test_a_gpu_refuses_too():
 
 def test_on_the_command_line():
     made = subprocess.run(
-        [sys.executable, "-m", "torch_xla_cc.cli", "inspect", "--option=no_value", "x.py"],
+        [sys.executable, "-m", "txcc", "inspect", "--option=no_value", "x.py"],
         env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
         capture_output=True,
         text=True,
         check=False,
         timeout=120,
     )
-    assert made.returncode == 1
-    assert "--option=no_value: expected NAME=VALUE" in made.stderr
+    assert made.returncode == 2
+    assert "'--option': 'no_value', but it must be NAME=VALUE" in made.stderr

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.importorskip("google.protobuf", reason="pip install 'torch_xla_cc[aot]' brings protobuf")
+pytest.importorskip("google.protobuf", reason="pip install protobuf")
 
 from torch_xla_cc.capabilities import __main__ as command
 from torch_xla_cc.capabilities import _grid

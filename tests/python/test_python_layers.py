@@ -19,8 +19,7 @@ FLOORS = (
     ("xla_model", "functions", "_rings", "regions", "spmd", "distributed", "capabilities"),
     ("adapters",),
     ("_inspect",),
-    ("_cli",),
-    ("__init__", "cli"),
+    ("__init__",),
 )
 # On one floor, and strangers to each other.
 APART = {

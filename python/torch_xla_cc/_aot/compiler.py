@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .._hlo import protobuf
+from .._runtime.versions import how_to_install
 from .errors import CompilerCrashed, CompilerError, CompilerMissing, CompilerTimeout
 from .options import compile_options
 from .overrides import Options, as_texts, refused
@@ -150,7 +151,7 @@ def _read_answers(out: bytes, target: Target) -> list[CompiledProgram | Compiler
         if failed == "library":
             raise CompilerMissing(
                 f"the compiler for {target.name!r} cannot be loaded ({head['message']}): "
-                f"pip install 'torch_xla_cc[{target.plugin.extra}]'"
+                f"{how_to_install(target.plugin.extra)}"
             )
         if failed == "topology":
             raise ValueError(f"target {target.name!r}: {head['message']}")

@@ -9,6 +9,7 @@ from importlib import import_module
 from .._hlo import proto, protobuf
 from .._hlo.instruction import Instruction
 from .._hlo.text import Computation
+from .._runtime.versions import how_to_install
 from .errors import CompilerMissing
 
 
@@ -28,7 +29,7 @@ class CompiledProgram:
         except ImportError as missing:
             raise CompilerMissing(
                 "CompiledProgram.text() prints HLO with the package jaxlib, which is not "
-                "installed: pip install 'torch_xla_cc[aot]'"
+                f"installed: {how_to_install('aot')}"
             ) from missing
         return str(printer.HloModule.from_serialized_hlo_module_proto(self.hlo).to_string())
 

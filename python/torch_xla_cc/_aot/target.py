@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from .._runtime.versions import how_to_install
 from .errors import CompilerMissing
 from .gpus import GPUS, target_config
 
@@ -104,12 +105,16 @@ def parse_target(name: str) -> Target:
             plugin=_CUDA,
             partitioned=partitioned,
         )
-    known = [f"tpu:{generation}:{example}" for generation, (example, _) in _TPU.items()]
-    known += [f"gpu:{generation}x8" for generation in GPUS]
     raise ValueError(
-        f"target {name!r}: expected kind:generation:topology, such as {', '.join(known)} "
+        f"target {name!r}: expected kind:generation:topology, such as {', '.join(examples())} "
         "(the topology may be any that the generation comes in), or 'spmd:' and that"
     )
+
+
+def examples() -> list[str]:
+    """A target of each generation."""
+    tpus = [f"tpu:{generation}:{example}" for generation, (example, _) in _TPU.items()]
+    return tpus + [f"gpu:{generation}x8" for generation in GPUS]
 
 
 def find_library(target: Target) -> Path:
@@ -124,7 +129,7 @@ def find_library(target: Target) -> Path:
     name = plugin.package.rpartition(".")[2]
     raise CompilerMissing(
         f"compiling for {target.name!r} needs the package {name}, which is not installed: "
-        f"pip install 'torch_xla_cc[{plugin.extra}]'"
+        f"{how_to_install(plugin.extra)}"
     )
 
 

@@ -21,7 +21,7 @@ try:
 except ImportError as missing:
     raise ImportError(
         "torch_xla_cc reads and writes HLO in Python with the package protobuf, which is not "
-        "installed: pip install 'torch_xla_cc[aot]'"
+        "installed: pip install protobuf"
     ) from missing
 
 # Message classes come into being at run time, so a type checker knows nothing about their fields.

@@ -37,13 +37,20 @@ class Capture:
     """
 
     def __init__(
-        self, title: str, target: str, world: int, step: int, timeout_s: float | None = None
+        self,
+        title: str,
+        target: str,
+        world: int,
+        step: int,
+        timeout_s: float | None = None,
+        ran: Callable[[int], None] | None = None,
     ) -> None:
         self._title = title
         self._target = target
         self._world = world
         self._step = step
         self._timeout_s = timeout_of(timeout_s)
+        self._ran = ran
         self._meeting = _Meeting(world, self._look)
         self._calls: list[Call] = []  # of all ranks, since record() began
         self._steps: dict[int, Step] = {}
@@ -114,6 +121,8 @@ class Capture:
         if steps:
             one.issued = 0
             one.steps += 1
+            if one.rank == 0 and self._ran:
+                self._ran(one.steps)
             self._begin(one)
 
     def _ended(self, one: _Rank) -> None:

@@ -35,6 +35,7 @@ def programs(
     ranks: int | None,
     step: int,
     timeout_s: float | None = None,
+    ran: Callable[[int], None] | None = None,
 ) -> list[Programs]:
     """What each rank would run in the script's `step`-th step that has collectives.
 
@@ -45,6 +46,7 @@ def programs(
       args: its arguments.
       target: what the step is traced for.
       ranks: run the script once a rank, as torchrun does, if given.
+      ran: called with the number of steps with collectives that rank 0 has run, after each.
     """
     title = f"{Path(path).name}, step {step}"
     try:
@@ -69,7 +71,7 @@ def programs(
 
     def take(fn: Callable[..., Any], fn_args: Sequence[Any], nprocs: int | None) -> None:
         world = world_of(target, nprocs or number("CPU_NUM_DEVICES", 0) or None)
-        found.extend(Capture(title, target, world, step, timeout_s).run(fn, fn_args))
+        found.extend(Capture(title, target, world, step, timeout_s, ran).run(fn, fn_args))
 
     with _as_main(path, args), contextlib.suppress(Captured):
         if ranks is not None:

@@ -35,6 +35,11 @@ def installed(package: str) -> str | None:
         return None
 
 
+def how_to_install(extra: str) -> str:
+    """What brings the packages of an extra of pyproject.toml, such as the compilers of TPU."""
+    return f"pip install 'torch_xla_cc[{extra}]', or in a clone: make compilers"
+
+
 def problems() -> list[str]:
     """What is wrong with the installed pair; empty if nothing is."""
     found = []

@@ -1,4 +1,4 @@
-"""What `txcc doctor` looks at."""
+"""What `txcc doctor` looks at. The package, or what stands in for it, is imported before this."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from torch_xla_cc._runtime import environment, private, versions
+from txcc.package import StandIn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +30,8 @@ def _packages() -> Iterator[Finding]:
         version = versions.installed(package)
         well = version is not None and version.partition("+")[0] == wanted
         yield Finding(package, version or "missing", well, f"pip install {package}=={wanted}")
+    version = versions.installed("protobuf")
+    yield Finding("protobuf", version or "missing", version is not None, "pip install protobuf")
 
 
 def _private_names() -> Iterator[Finding]:
@@ -45,15 +48,9 @@ def _private_names() -> Iterator[Finding]:
 
 
 def _extension() -> Iterator[Finding]:
-    try:
-        # The whole package, which is above this folder: can it be imported?
-        package = importlib.import_module("torch_xla_cc")
-    except ImportError as error:
-        yield Finding("torch_xla_cc", str(error), False, "make build, or pip install torch_xla_cc")
-        return
-    problem = getattr(package, "problem", None)  # that txcc has found: a variable
-    if problem:
-        yield Finding("torch_xla_cc", problem, False, "set it to one of those, or not at all")
+    package = importlib.import_module("torch_xla_cc")
+    if isinstance(package, StandIn):
+        yield Finding("torch_xla_cc", package.problem, False, package.remedy)
         return
     yield Finding("torch_xla_cc", package.__version__)
 
@@ -103,7 +100,7 @@ def _pod() -> Iterator[Finding]:
     """What ranks of a pod need, if this is to be one: two of them are tried."""
     if os.environ.get("PJRT_DEVICE") != "POD":
         return
-    library = Path(__file__).parents[1] / "libpod.so"
+    library = Path(environment.__file__).parents[1] / "libpod.so"
     yield Finding("pod: plugin", str(library), library.exists(), "make build, or reinstall")
     plugins = importlib.metadata.entry_points(group="torch_xla.plugins")
     found = any(plugin.value.startswith("txcc_pod:") for plugin in plugins)
@@ -132,7 +129,6 @@ def _ahead_of_time() -> Iterator[Finding]:
     for package, name, extra in (
         ("libtpu", "libtpu", "aot"),
         ("jaxlib", "jaxlib", "aot"),
-        ("google.protobuf", "protobuf", "aot"),
         ("jax_plugins.xla_cuda12", "jax-cuda12-pjrt", "aot-gpu"),
     ):
         try:
@@ -140,8 +136,8 @@ def _ahead_of_time() -> Iterator[Finding]:
         except ModuleNotFoundError:
             there = False
         version = versions.installed(name) if there else None
-        remedy = f"pip install 'torch_xla_cc[{extra}]'"
-        yield Finding(name, version or f"missing: only for inspection and compiling; {remedy}")
+        remedy = versions.how_to_install(extra)
+        yield Finding(name, version or f"missing: only for devices that are not here; {remedy}")
 
 
 def _fallbacks() -> Iterator[Finding]:
@@ -161,13 +157,18 @@ def _fallbacks() -> Iterator[Finding]:
         yield Finding("falls back here", f"{op}: {why}")
 
 
-def findings() -> Iterator[Finding]:
-    """Everything, in the order of the report."""
+def _python() -> Iterator[Finding]:
     yield Finding("python", platform.python_version())
-    yield from _packages()
-    yield from _private_names()
-    yield from _extension()
-    yield from _runtime()
-    yield from _pod()
-    yield from _ahead_of_time()
-    yield from _fallbacks()
+
+
+# In the order of the report, with what is said while each is looked at.
+CHECKS: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
+    ("the version of Python", _python),
+    ("packages", _packages),
+    ("private names of torch and torch_xla", _private_names),
+    ("the extension module", _extension),
+    ("the runtime's settings", _runtime),
+    ("the pod: two processes are tried", _pod),
+    ("compilers of other devices", _ahead_of_time),
+    ("what is native here", _fallbacks),
+)

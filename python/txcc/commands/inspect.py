@@ -1,0 +1,188 @@
+"""txcc inspect: what the collectives of a script, or of a dump, become."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from txcc import package, types
+from txcc.output import Failure, print_all
+from txcc.progress import steps_before, working
+
+if TYPE_CHECKING:
+    from torch_xla_cc._inspect.ranks import Programs
+    from torch_xla_cc._inspect.report import Report
+
+_EPILOG = """
+\b
+Examples:
+  txcc inspect examples/demo.py
+  txcc inspect --target=tpu:v5e:2x2 --step=2 examples/demo.py -- --steps=3
+  txcc inspect --ranks=4 train.py -- --lr 0.1
+  txcc inspect --dump DIR --format=html > report.html
+
+\b
+A script that launches its ranks is run as it is, up to the step, on virtual CPU
+devices; one that torchrun starts needs --ranks. What is behind -- is the
+script's own. For a TPU or a GPU that is not here its compiler is asked: 'make
+compilers' in a clone, or pip install 'torch_xla_cc[aot,aot-gpu]', installs them.
+"""
+# Of what the compiler is asked, and of what a dump is.
+_OF_SCRIPTS = ("target", "step", "ranks", "option", "timeout")
+_OF_DUMPS = ("module",)
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("script", type=click.Path(), required=False)
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--target",
+    type=types.Target("target", types.targets),
+    default="cpu",
+    metavar="TARGET",
+    help="The device to compile for, such as tpu:v5e:2x4 or gpu:h100x8.",
+)
+@click.option(
+    "--step",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Which of the script's steps that have collectives.",
+)
+@click.option(
+    "--ranks",
+    type=click.IntRange(min=1),
+    help="Run the script so often at once, as torchrun does, once a rank.",
+)
+@click.option(
+    "--option",
+    "options",
+    type=types.Setting(),
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="For the compiler; as often as needed.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=120.0,
+    help="Seconds for the compiler.",
+)
+@click.option(
+    "--dump", type=click.Path(), help="A folder that --xla_dump_to in XLA_FLAGS has filled."
+)
+@click.option(
+    "--module",
+    default="",
+    show_default=False,
+    help="Of a dump: only modules with this in their names.",
+)
+@types.format_option("text", "json", "html")
+def inspect(
+    script: str | None,
+    args: tuple[str, ...],
+    target: str,
+    step: int,
+    ranks: int | None,
+    options: tuple[tuple[str, str], ...],
+    timeout: float,
+    dump: str | None,
+    module: str,
+    format: str,
+) -> int:
+    """Show what the collectives of a script, or of a dump, became.
+
+    Exits with 1 if the ranks have different collectives, the compiler fails, or there is no such
+    step.
+    """
+    if bool(script) == bool(dump):
+        raise click.UsageError("Expected a script, or --dump DIR and no other word.")
+    _refuse(_OF_SCRIPTS if dump else _OF_DUMPS, "--dump" if dump else "a script")
+    if dump:
+        _show(_of_dump(dump, module), format)
+        return 0
+    return _inspect_script(str(script), args, target, step, ranks, dict(options), timeout, format)
+
+
+def _refuse(names: Sequence[str], beside: str) -> None:
+    """Options that would have no effect."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "")
+        option = parameter.opts[0]
+        if option.lstrip("-") in names and given is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{option} has no effect beside {beside}. Leave it out.")
+
+
+def _of_dump(folder: str, module: str) -> list[Report]:
+    package.stand_in()
+    with package.in_parts():
+        from torch_xla_cc._inspect import dump, report
+
+    try:
+        return report.of_path(folder, module)
+    except dump.DumpError as error:
+        raise Failure(str(error)) from error
+
+
+def _inspect_script(
+    path: str,
+    args: Sequence[str],
+    target: str,
+    step: int,
+    ranks: int | None,
+    options: dict[str, str],
+    timeout_s: float,
+    format: str,
+) -> int:
+    os.environ["PJRT_DEVICE"] = "CPU"  # virtual devices, whatever is here
+    package.load()
+    with package.in_parts():
+        from torch_xla_cc import _aot
+        from torch_xla_cc._aot.target import find_library
+        from torch_xla_cc._inspect import capture, compiled, script
+        from torch_xla_cc._inspect import ranks as all_ranks
+
+    try:  # before the script runs
+        _aot.as_texts(options, target)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--option") from error
+    try:
+        if not compiled.is_cpu(target):
+            find_library(_aot.parse_target(target))
+        programs = script.programs(path, args, target, ranks, step, ran=steps_before(step, path))
+        reports = _reports(programs[0], target, timeout_s, options)
+    except (OSError, ValueError, capture.StepError, _aot.CompilerMissing) as error:
+        raise Failure(str(error)) from error
+    compared = all_ranks.of_programs(programs)
+    print(compared.verdict, file=sys.stdout if format == "text" else sys.stderr)
+    _show(reports, format)
+    return 1 if compared.divergence or any(one.failure for one in reports) else 0
+
+
+def _reports(
+    programs: Programs, target: str, timeout_s: float, options: dict[str, str]
+) -> list[Report]:
+    from torch_xla_cc._inspect import report
+
+    reports = []
+    with working(f"Compiling for {target}", 2 * len(programs)) as begin:
+        for number, one in enumerate(programs, 1):
+            which = f" {number} of {len(programs)}" if len(programs) > 1 else ""
+            begin(f"Compiling program{which} for {target}: at most {timeout_s:g} s")
+            sides = report.sides(one, timeout_s, options)
+            begin(f"Looking for advice on program{which}")
+            reports.append(report.of_sides(*sides))
+    return reports
+
+
+def _show(reports: Sequence[Report], format: str) -> None:
+    if format == "html":
+        from torch_xla_cc._inspect import html
+
+        print(html.page(reports))
+    else:
+        print_all(reports, format)

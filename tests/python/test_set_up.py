@@ -1,0 +1,65 @@
+"""What `make` installs for which target: as little as it needs. Nothing is installed here."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import tomllib
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+
+
+def installed(target, venv):
+    """The sets of Python's packages and of Debian's that a target asks for."""
+    done = subprocess.run(
+        ["make", "--dry-run", f"VENV={venv}", target],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    python = re.findall(r"setup_venv\.sh \S+ \S+ \S+ (.*)", done.stdout)
+    debian = re.findall(r"debian_packages\.sh \S+ (.*)", done.stdout)
+    return set(" ".join(python).split()), set(" ".join(debian).split())
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize(
+    ("target", "python", "debian"),
+    [
+        ("demo", {"run"}, {"build"}),
+        ("build", {"run"}, {"build"}),
+        ("compilers", {"compilers"}, {"build"}),
+        ("lint", {"lint"}, {"build", "lint"}),
+        ("test", {"run", "test"}, {"build", "test"}),
+        ("check", {"run", "lint", "test"}, {"build", "lint", "test"}),
+        ("setup", {"lint", "test", "compilers"}, {"build", "lint", "test"}),
+    ],
+)
+def test_a_target_brings_what_it_needs(tmp_path, target, python, debian):
+    assert installed(target, tmp_path) == (python, debian)
+
+
+def included(names):
+    """Extras, and those that they include."""
+    found = set(names)
+    for name in names:
+        for requirement in EXTRAS[name]:
+            if others := re.fullmatch(r"torch_xla_cc\[(.*)\]", requirement):
+                found |= included(others[1].split(","))
+    return found
+
+
+def test_set_up_leaves_none_out():
+    assert included(["lint", "test", "compilers"]) | {"dev"} == set(EXTRAS)
+    assert included(["dev"]) | {"compilers"} == set(EXTRAS)
+
+
+def test_what_the_demo_needs_is_not_much():
+    names = {re.split("[=>]", requirement)[0] for requirement in PROJECT["dependencies"]}
+    assert names == {"torch", "torch_xla", "numpy", "click", "protobuf", "rich"}
