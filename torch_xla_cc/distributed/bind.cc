@@ -5,6 +5,8 @@
 #include "torch_xla_cc/distributed/graph/graph_transport.h"
 #include "torch_xla_cc/distributed/host/host_transport.h"
 #include "torch_xla_cc/distributed/kernels/kernels.h"
+#include "torch_xla_cc/distributed/paper/paper_host.h"
+#include "torch_xla_cc/distributed/paper/paper_transport.h"
 #include "torch_xla_cc/distributed/run_pending.h"
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/groupcall/flight_recorder.h"
@@ -85,9 +87,14 @@ void BindDistributed(py::module_& m) {
         });
   m.def("paper_backend",
         [](RankGroup group, int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
-          return c10::make_intrusive<XlaBackend>(nullptr, GraphTransport::OnPaper(std::move(group)),
-                                                 Timeout(timeout_ms));
+          auto outside = std::make_unique<PaperTransport>(group);
+          return c10::make_intrusive<XlaBackend>(
+              std::move(outside), GraphTransport::OnPaper(std::move(group)), Timeout(timeout_ms));
         });
+  m.def("paper_host_backend", [](RankGroup group) -> c10::intrusive_ptr<c10d::Backend> {
+    return c10::make_intrusive<PaperHost>(std::move(group));
+  });
+  m.def("calls_on_paper", &PaperTransport::Calls);
   py::class_<RankGroup>(m, "RankGroup")
       .def(py::init(
           [](std::string name, std::vector<int64_t> members, int64_t world_size, int rank) {
