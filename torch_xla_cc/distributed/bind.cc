@@ -1,5 +1,7 @@
 #include "torch_xla_cc/distributed/bind.h"
 
+#include <numeric>
+
 #include "torch_xla_cc/distributed/backend.h"
 #include "torch_xla_cc/distributed/call_mode.h"
 #include "torch_xla_cc/distributed/graph/graph_transport.h"
@@ -91,9 +93,16 @@ void BindDistributed(py::module_& m) {
           return c10::make_intrusive<XlaBackend>(
               std::move(outside), GraphTransport::OnPaper(std::move(group)), Timeout(timeout_ms));
         });
-  m.def("paper_host_backend", [](RankGroup group) -> c10::intrusive_ptr<c10d::Backend> {
-    return c10::make_intrusive<PaperHost>(std::move(group));
-  });
+  // Made, and asked for its options, as c10d's ProcessGroupGloo.
+  py::class_<PaperHost, c10::intrusive_ptr<PaperHost>, c10d::Backend>(m, "PaperHost")
+      .def(py::init(
+               [](const c10::intrusive_ptr<c10d::Store>&, int rank, int size, const py::object&) {
+                 std::vector<int64_t> members(size);
+                 std::iota(members.begin(), members.end(), 0);
+                 return c10::make_intrusive<PaperHost>(RankGroup{"host", members, size, rank});
+               }),
+           py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"))
+      .def_property_readonly("options", &PaperHost::getBackendOptions);
   m.def("calls_on_paper", &PaperTransport::Calls);
   py::class_<RankGroup>(m, "RankGroup")
       .def(py::init(

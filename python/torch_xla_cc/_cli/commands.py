@@ -3,7 +3,8 @@
 txcc doctor                 versions, device, thread pool, and what is missing
 txcc capabilities           what the compilers of devices take: all, or --op and --target
 txcc inspect SCRIPT -- ...  what the collectives of a step of a script become, for --target; the
-                            ranks that it launches, or --ranks, run on virtual devices up to --step
+                            ranks that it launches, or --ranks, run on virtual devices up to --step;
+                            with --rank that one alone, and the others are on paper
 txcc inspect --dump DIR     what the collectives became in the programs of a dump of XLA's
 txcc compare A B            the collectives of two programs: dumps, or files of HLO
 
@@ -56,10 +57,17 @@ _RANKS = flags.DEFINE_integer(
     lower_bound=1,
     flag_values=_FLAGS,
 )
+_RANK = flags.DEFINE_integer(
+    "rank",
+    None,
+    "Run the script once, as this rank; the others are on paper.",
+    lower_bound=0,
+    flag_values=_FLAGS,
+)
 _STEP = flags.DEFINE_integer(
     "step",
-    1,
-    "Which of the script's steps that have collectives.",
+    None,
+    "Which of the script's steps that have collectives: 1, or 2 with --rank.",
     lower_bound=1,
     flag_values=_FLAGS,
 )
@@ -99,18 +107,23 @@ def _inspect_script(path: str, args: Sequence[str]) -> int:
     from torch_xla_cc import _aot
     from torch_xla_cc._inspect import capture, ranks, report, script
 
-    target = _TARGET.value or "cpu"
+    target, alone = _TARGET.value or "cpu", _RANK.value
     try:
         options = _options(_OPTIONS.value)
         _aot.as_texts(options, target)  # before the script runs
-        programs = script.programs(path, args, target, _RANKS.value, _STEP.value)
+        # Alone, a rank builds its model in the first step.
+        step = _STEP.value or (1 if alone is None else 2)
+        programs = script.programs(path, args, target, _RANKS.value, step, alone=alone)
         reports = [
             report.of_sides(*report.sides(one, _TIMEOUT.value, options)) for one in programs[0]
         ]
     except (OSError, ValueError, capture.StepError, _aot.CompilerMissing) as error:
         return _failed(f"inspect: {error}")
     compared = ranks.of_programs(programs)
-    print(compared.verdict, file=sys.stdout if _FORMAT.value == "text" else sys.stderr)
+    verdict = compared.verdict
+    if alone is not None:
+        verdict = f"rank {alone} of {programs[0][0].world} on paper, for {target}"
+    print(verdict, file=sys.stdout if _FORMAT.value == "text" else sys.stderr)
     _show_reports(reports)
     return 1 if compared.divergence or any(one.failure for one in reports) else 0
 

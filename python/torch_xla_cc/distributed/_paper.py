@@ -47,21 +47,6 @@ class _Store(c10d_bindings.Store):  # type: ignore[misc]
         """Nothing waits."""
 
 
-class _IsGloo(type):
-    """torch asks whether what it has made is of the class that it has called."""
-
-    def __instancecheck__(cls, instance: object) -> bool:
-        return type(instance) is c10d_bindings.Backend
-
-
-class _Gloo(metaclass=_IsGloo):
-    """In place of c10d's ProcessGroupGloo: groups of tensors of the host."""
-
-    def __new__(cls, store: object, rank: int, size: int, timeout: object = None) -> Any:  # noqa: ANN401
-        """A backend of C++."""
-        return _C.paper_host_backend(_C.RankGroup("host", list(range(size)), size, rank))
-
-
 def _broadcast_object_list(object_list: list[Any], *_: Any, **__: Any) -> None:  # noqa: ANN401
     """The source has given what this rank has."""
 
@@ -121,7 +106,7 @@ def on_paper(rank: int, world_size: int) -> Iterator[None]:
     with world_on_paper(), changes("torch_xla_cc.paper_world") as made:
         for scheme in handlers:
             made.item(handlers, scheme, meet)
-        made.put(c10d, "ProcessGroupGloo", _Gloo)
+        made.put(c10d, "ProcessGroupGloo", _C.PaperHost)  # of tensors of the host
         for name, ours in _OBJECTS.items():
             made.put(c10d, name, ours)
             made.put(dist, name, ours)

@@ -13,6 +13,11 @@ class PaperHost final : public c10d::FakeProcessGroup {
   explicit PaperHost(RankGroup group)
       : FakeProcessGroup(group.rank, group.size()), paper_(std::move(group)) {}
 
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override { return 0; }
+  void setTimeout(std::chrono::milliseconds) override {}
+  void monitoredBarrier(const c10d::BarrierOptions&, bool) override {}
+
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
     return paper_.AllReduce(Call(), tensors, opts.reduceOp);
   }
