@@ -13,6 +13,7 @@ from torch_xla import runtime
 
 from .. import _C
 from .._ops.recording import Call, deliver, record
+from .._runtime import chains
 from .._runtime.call_site import call_site
 from .._runtime.endings import result_of
 from .._threads import read_hooks
@@ -82,7 +83,7 @@ class Capture:
     def _as_rank(self, rank: int, fn: Callable[..., Any], *args: Any) -> None:  # noqa: ANN401
         one = _Rank(rank)
         try:
-            with read_hooks.running(lambda _, steps: self._around(one, steps)), one.ends():
+            with read_hooks.running(lambda _, *how: self._around(one, *how)), one.ends():
                 self._begin(one)
                 with contextlib.suppress(Captured):
                     number = rank if self._alone is None else self._alone
@@ -104,12 +105,16 @@ class Capture:
             if not self._is_here:
                 _C.set_thread_target(self._target, self._world)
 
-    def _around(self, one: _Rank, steps: bool) -> contextlib.AbstractContextManager[None]:
+    def _around(
+        self, one: _Rank, steps: bool, read: tuple[torch.Tensor, ...]
+    ) -> contextlib.AbstractContextManager[None]:
         """Around each step and each read."""
         self._look_at_calls(one)
         if not (one.issued if steps else one.pending):
             return contextlib.nullcontext()  # nothing in it is of the target
-        if one.traces and not steps and not self._is_here:
+        if self._alone is not None and one.traces and read and not chains.is_in(list(read)):
+            return contextlib.nullcontext()  # a process, which meets the others in XLA, reads alone
+        if one.traces and not steps and not self._is_here and not self._pretends(read):
             last = one.pending[-1]
             raise StepError(
                 f"{self._title}: the step reads a tensor at {call_site()} after {last.op} of "
@@ -123,7 +128,17 @@ class Capture:
                 "torch.distributed, and on paper has nobody to meet before the step. Inspect the "
                 "script without --rank"
             )
-        return self._runs(one, steps)
+        return self._runs(one, steps, read)
+
+    def _pretends(self, read: tuple[torch.Tensor, ...]) -> bool:
+        """Whether a script may go on with ones, such as for the norm of its gradients.
+
+        Or with no, such as for whether one overflows. Integers say how much there is to do, and
+        where.
+        """
+        flags = (torch.bool, torch.uint8)
+        known = [x.is_floating_point() or x.dtype in flags for x in read]
+        return self._alone is not None and bool(known) and all(known)
 
     @property
     def _elsewhere(self) -> str:
@@ -135,13 +150,15 @@ class Capture:
         )
 
     @contextlib.contextmanager
-    def _runs(self, one: _Rank, steps: bool) -> Iterator[None]:
+    def _runs(self, one: _Rank, steps: bool, read: tuple[torch.Tensor, ...]) -> Iterator[None]:
         """Around a graph with collectives."""
         if one.traces:
             found = self._take(one)
             if steps:
                 found.drop()
                 raise Captured
+            if not self._is_here:
+                found.pretend(read)
         yield
         one.pending.clear()
         if steps:
