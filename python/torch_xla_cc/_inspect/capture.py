@@ -114,7 +114,7 @@ class Capture:
             return contextlib.nullcontext()  # nothing in it is of the target
         if self._alone is not None and one.traces and read and not chains.is_in(list(read)):
             return contextlib.nullcontext()  # a process, which meets the others in XLA, reads alone
-        if one.traces and not steps and not self._is_here and not self._pretends(read):
+        if one.traces and not steps and not self._is_here:
             last = one.pending[-1]
             raise StepError(
                 f"{self._title}: the step reads a tensor at {call_site()} after {last.op} of "
@@ -128,17 +128,7 @@ class Capture:
                 "torch.distributed, and on paper has nobody to meet before the step. Inspect the "
                 "script without --rank"
             )
-        return self._runs(one, steps, read)
-
-    def _pretends(self, read: tuple[torch.Tensor, ...]) -> bool:
-        """Whether a script may go on with ones, such as for the norm of its gradients.
-
-        Or with no, such as for whether one overflows. Integers say how much there is to do, and
-        where.
-        """
-        flags = (torch.bool, torch.uint8)
-        known = [x.is_floating_point() or x.dtype in flags for x in read]
-        return self._alone is not None and bool(known) and all(known)
+        return self._runs(one, steps)
 
     @property
     def _elsewhere(self) -> str:
@@ -150,15 +140,13 @@ class Capture:
         )
 
     @contextlib.contextmanager
-    def _runs(self, one: _Rank, steps: bool, read: tuple[torch.Tensor, ...]) -> Iterator[None]:
+    def _runs(self, one: _Rank, steps: bool) -> Iterator[None]:
         """Around a graph with collectives."""
         if one.traces:
             found = self._take(one)
             if steps:
                 found.drop()
                 raise Captured
-            if not self._is_here:
-                found.pretend(read)
         yield
         one.pending.clear()
         if steps:

@@ -89,19 +89,6 @@ class Step:
         read_hooks.drop(self._rank)
         _empty(self._tensors)
 
-    def pretend(self, read: tuple[torch.Tensor, ...]) -> None:
-        """Have nothing of it run, but go on: what it would have computed is ones, of integers zeros.
-
-        They are data, as what has run is, or the next program would have them as constants. Who
-        reads has its tensors in hand already, and these are written to.
-        """
-        read_hooks.drop(self._rank)
-        _empty(self._tensors, 1.0)
-        for x in read:
-            number = int(x.is_floating_point())
-            _inner(x).copy_(_inner(torch.full(x.shape, number, dtype=x.dtype, device=x.device)))
-        XLAC._xla_sync_multi([*self._tensors, *read], [], True)
-
 
 def of_call(
     title: str, call: Callable[[], Any], target: str | None, world_size: int | None
@@ -158,10 +145,10 @@ def _program(call: Callable[[], Any], before: _Before) -> bytes:
     return _module([*_xla_tensors(results), *before.changed()])
 
 
-def _empty(tensors: list[torch.Tensor], number: float = float("nan")) -> None:
+def _empty(tensors: list[torch.Tensor]) -> None:
     """Without what they had to compute, which is for another device; NaN where there is one."""
     for x in tensors:
-        value = number if x.is_floating_point() or x.is_complex() else 0
+        value = float("nan") if x.is_floating_point() or x.is_complex() else 0
         _hold(x, _inner(torch.full(x.shape, value, dtype=x.dtype, device=x.device)))
 
 
