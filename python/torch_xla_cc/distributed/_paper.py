@@ -60,7 +60,7 @@ def _scatter_object_list(
 ) -> None:
     """The source gets its own; what another scatters is not known, and nothing changes."""
     if group_src is None:
-        group_src = dist.get_group_rank(group or dist.group.WORLD, src or 0)
+        group_src = c10d.get_group_rank(group or c10d._get_default_group(), src or 0)
     if scatter_object_input_list and dist.get_rank(group) == group_src:
         scatter_object_output_list[0] = scatter_object_input_list[group_src]
 
@@ -75,7 +75,7 @@ def _recv_object_list(
 ) -> int:
     """What another sends is not known, and nothing changes."""
     if group_src is not None:
-        return int(dist.get_global_rank(group or dist.group.WORLD, group_src))
+        return int(c10d.get_global_rank(group or c10d._get_default_group(), group_src))
     return src if src is not None else (dist.get_rank() + 1) % dist.get_world_size()
 
 
