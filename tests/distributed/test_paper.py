@@ -54,11 +54,73 @@ def test_send_and_recv_go_through_the_host(ranks):
     assert report.counts == {}
 
 
-def test_nothing_is_called(ranks):
-    with pytest.raises(ValueError, match="rank 5 has no peers"):
-        dist.all_reduce(ranks)
-    with pytest.raises(ValueError, match="rank 5 has no peers"):
-        dist.barrier()
+def test_a_call_is_as_if_all_had_passed_the_same(ranks):
+    device = ranks.device
+    own, out = torch.arange(8.0, device=device), torch.zeros(1, device=device)
+    for op, value in (
+        (dist.ReduceOp.SUM, 16.0),
+        (dist.ReduceOp.AVG, 2.0),
+        (dist.ReduceOp.MAX, 2.0),
+    ):
+        x = torch.full((3,), 2.0, device=device)
+        dist.all_reduce(x, op)
+        assert x.tolist() == [value] * 3
+    dist.reduce(own, 0)
+    dist.broadcast(own, 0)
+    dist.send(own, 0)
+    dist.barrier()
+    assert own.tolist() == [*range(8)]
+    dist.reduce_scatter_tensor(out, own)
+    assert out.tolist() == [40.0]  # eight times its part
+    dist.scatter(out, src=0)  # of which it is not told
+    assert out.tolist() == [40.0]
+    dist.scatter(out, list(own.split(1)), src=5)
+    assert out.tolist() == [5.0]
+    parts = [torch.zeros(1, device=device) for _ in range(8)]
+    dist.all_gather(parts, out)
+    assert torch.cat(parts).tolist() == [5.0] * 8
+    whole = torch.zeros(8, device=device)
+    dist.all_gather_into_tensor(whole, out * 2)
+    assert whole.tolist() == [10.0] * 8
+    dist.all_to_all_single(whole, own)
+    assert whole.tolist() == [5.0] * 8
+    with pytest.raises(ValueError, match="on paper each rank sends what this one does"):
+        dist.all_to_all_single(torch.zeros(9, device=device), own, [2] + [1] * 7, [1] * 8)
+
+
+def test_objects_are_ones_own(ranks):
+    gathered, box, part = [None] * 8, [{"of": 5}], [None]
+    dist.all_gather_object(gathered, "five")
+    assert gathered == ["five"] * 8
+    dist.broadcast_object_list(box, 0)
+    assert box == [{"of": 5}]
+    dist.scatter_object_list(part, None, 0)
+    assert part == [None]
+    dist.scatter_object_list(part, [*range(8)], 5)
+    assert part == [5]
+    dist.gather_object("five", gathered if dist.get_rank() == 5 else None, 5)
+    assert gathered == ["five"] * 8
+
+
+def test_tensors_of_the_host():
+    with paper_world(2, 3, "cpu:gloo,xla:xla_cc"):
+        x = torch.ones(2)
+        dist.all_reduce(x)
+        assert x.tolist() == [3, 3]
+        group = dist.new_group([0, 2], backend="gloo")
+        parts = [torch.zeros(2) for _ in range(2)]
+        dist.all_gather(parts, x, group=group)
+        assert torch.cat(parts).tolist() == [3] * 4
+        dist.monitored_barrier(group)
+
+
+def test_afterwards_torch_is_what_it_was(ranks):
+    ours = dist.broadcast_object_list
+    dist.destroy_process_group()
+    with paper_world(1, 3):
+        assert dist.get_world_size() == 3
+    assert not dist.is_initialized()
+    assert dist.broadcast_object_list is ours  # of the outer one
 
 
 def test_the_target_is_of_the_world(ranks):

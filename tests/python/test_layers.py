@@ -50,6 +50,7 @@ FLOORS = {
         ),
         ("torch_xla_cc/distributed/host",),
         ("torch_xla_cc/distributed/graph",),
+        ("torch_xla_cc/distributed/paper",),
         ("torch_xla_cc/distributed/backend.h", "torch_xla_cc/distributed/backend.cc"),
         ("torch_xla_cc/distributed/kernels",),
         ("torch_xla_cc/distributed/bind.h", "torch_xla_cc/distributed/bind.cc"),

@@ -34,9 +34,8 @@ Tensors OfRank(const std::vector<Tensors>& lists, int rank) {
 
 XlaBackend::XlaBackend(std::unique_ptr<Transport> transport, std::unique_ptr<Transport> on_paper,
                        Timeout timeout)
-    : c10d::Backend((transport ? transport : on_paper)->group().rank,
-                    (transport ? transport : on_paper)->group().size()),
-      group_((transport ? transport : on_paper)->group()),
+    : c10d::Backend(transport->group().rank, transport->group().size()),
+      group_(transport->group()),
       transport_(std::move(transport)),
       on_paper_(std::move(on_paper)),
       options_(c10::make_intrusive<Options>("xla_cc", Bounded(timeout))) {
@@ -45,13 +44,7 @@ XlaBackend::XlaBackend(std::unique_ptr<Transport> transport, std::unique_ptr<Tra
 
 bool XlaBackend::OnPaper() const { return on_paper_ && ThreadTarget(); }
 
-Transport& XlaBackend::carrier() const {
-  if (OnPaper()) return *on_paper_;
-  if (transport_) return *transport_;
-  throw BadValue("group " + group_.name + " is of a world on paper: " + RankName(group_, rank_) +
-                 " has no peers, and can only trace. Call it inside of torch_xla_cc.inspect with a "
-                 "target, or init_process_group with all ranks");
-}
+Transport& XlaBackend::carrier() const { return OnPaper() ? *on_paper_ : *transport_; }
 
 XlaBackend::~XlaBackend() {
   Unlocked([this] { transport_.reset(); });
@@ -75,7 +68,7 @@ void XlaBackend::startCoalescing() {
 bool XlaBackend::StopCoalescing() noexcept {
   ends_.clear();
   end_tensors_.clear();
-  if (transport_) transport_->StopHolding();
+  transport_->StopHolding();
   if (on_paper_) on_paper_->StopHolding();
   return std::exchange(coalesced_, std::nullopt).has_value();
 }

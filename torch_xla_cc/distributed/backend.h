@@ -15,8 +15,8 @@ namespace xla_cc {
 
 class XlaBackend final : public c10d::Backend {
  public:
-  // Where ranks are processes, what is traced for a target goes to `on_paper`. Without `transport`
-  // there is nothing else: the other ranks do not exist.
+  // Where other ranks are not in this process, or nowhere, what is traced for a target goes to
+  // `on_paper`.
   XlaBackend(std::unique_ptr<Transport> transport, std::unique_ptr<Transport> on_paper,
              Timeout timeout);
   ~XlaBackend() override;

@@ -1,10 +1,14 @@
 #include "torch_xla_cc/distributed/bind.h"
 
+#include <numeric>
+
 #include "torch_xla_cc/distributed/backend.h"
 #include "torch_xla_cc/distributed/call_mode.h"
 #include "torch_xla_cc/distributed/graph/graph_transport.h"
 #include "torch_xla_cc/distributed/host/host_transport.h"
 #include "torch_xla_cc/distributed/kernels/kernels.h"
+#include "torch_xla_cc/distributed/paper/paper_host.h"
+#include "torch_xla_cc/distributed/paper/paper_transport.h"
 #include "torch_xla_cc/distributed/run_pending.h"
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/groupcall/flight_recorder.h"
@@ -85,9 +89,21 @@ void BindDistributed(py::module_& m) {
         });
   m.def("paper_backend",
         [](RankGroup group, int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
-          return c10::make_intrusive<XlaBackend>(nullptr, GraphTransport::OnPaper(std::move(group)),
-                                                 Timeout(timeout_ms));
+          auto outside = std::make_unique<PaperTransport>(group);
+          return c10::make_intrusive<XlaBackend>(
+              std::move(outside), GraphTransport::OnPaper(std::move(group)), Timeout(timeout_ms));
         });
+  // Made, and asked for its options, as c10d's ProcessGroupGloo.
+  py::class_<PaperHost, c10::intrusive_ptr<PaperHost>, c10d::Backend>(m, "PaperHost")
+      .def(py::init(
+               [](const c10::intrusive_ptr<c10d::Store>&, int rank, int size, const py::object&) {
+                 std::vector<int64_t> members(size);
+                 std::iota(members.begin(), members.end(), 0);
+                 return c10::make_intrusive<PaperHost>(RankGroup{"host", members, size, rank});
+               }),
+           py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"))
+      .def_property_readonly("options", &PaperHost::getBackendOptions);
+  m.def("calls_on_paper", &PaperTransport::Calls);
   py::class_<RankGroup>(m, "RankGroup")
       .def(py::init([](std::string name, std::vector<int64_t> members, std::vector<int64_t> devices,
                        int64_t world_size, int rank) {

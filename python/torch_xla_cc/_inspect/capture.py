@@ -8,10 +8,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import torch
 from torch_xla import runtime
 
 from .. import _C
 from .._ops.recording import Call, deliver, record
+from .._runtime import chains
 from .._runtime.call_site import call_site
 from .._runtime.endings import result_of
 from .._threads import read_hooks
@@ -34,6 +36,8 @@ class Capture:
 
     The steps before it run. A rank that ends with collectives pending steps once more, as it does
     under launch. What is taken does not run, and may be for a device that is not here: `target`.
+
+    With `alone` that rank of a world on paper is the only one there is, and this thread.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class Capture:
         step: int,
         timeout_s: float | None = None,
         ran: Callable[[int], None] | None = None,
+        alone: int | None = None,
     ) -> None:
         self._title = title
         self._target = target
@@ -51,7 +56,9 @@ class Capture:
         self._step = step
         self._timeout_s = timeout_of(timeout_s)
         self._ran = ran
-        self._meeting = _Meeting(world, self._look)
+        self._alone = alone
+        self._ranks = world if alone is None else 1
+        self._meeting = _Meeting(self._ranks, self._look)
         self._calls: list[Call] = []  # of all ranks, since record() began
         self._steps: dict[int, Step] = {}
         self._programs: dict[int, list[Traced]] = defaultdict(list)
@@ -67,16 +74,22 @@ class Capture:
                 f"{runtime.device_type()!r}. Set PJRT_DEVICE=CPU before torch_xla is used"
             )
         with lines(), record() as self._calls:
-            launch(self._as_rank, (fn, *args), self._world, timeout_s=self._timeout_s)
-        return [tuple(self._programs[rank]) for rank in range(self._world)]
+            if self._alone is None:
+                launch(self._as_rank, (fn, *args), self._world, timeout_s=self._timeout_s)
+            else:
+                # On a thread of autograd's a backward pass would be for another target.
+                with torch.autograd.set_multithreading_enabled(False):
+                    self._as_rank(0, fn, *args)  # of its device
+        return [tuple(self._programs[rank]) for rank in range(self._ranks)]
 
     def _as_rank(self, rank: int, fn: Callable[..., Any], *args: Any) -> None:  # noqa: ANN401
         one = _Rank(rank)
         try:
-            with read_hooks.running(lambda _, steps: self._around(one, steps)), one.ends():
+            with read_hooks.running(lambda _, *how: self._around(one, *how)), one.ends():
                 self._begin(one)
                 with contextlib.suppress(Captured):
-                    result = result_of(fn, rank, *args)  # which lives until its program is taken
+                    number = rank if self._alone is None else self._alone
+                    result = result_of(fn, number, *args)  # lives until its program is taken
                     self._ended(one)
                     del result
         finally:
@@ -84,7 +97,7 @@ class Capture:
 
     @property
     def _is_here(self) -> bool:
-        return is_cpu(self._target)
+        return is_cpu(self._target) and self._alone is None
 
     def _begin(self, one: _Rank) -> None:
         """Have the rank trace for the target, if its next step is the one."""
@@ -94,19 +107,39 @@ class Capture:
             if not self._is_here:
                 _C.set_thread_target(self._target, self._world)
 
-    def _around(self, one: _Rank, steps: bool) -> contextlib.AbstractContextManager[None]:
+    def _around(
+        self, one: _Rank, steps: bool, read: tuple[torch.Tensor, ...]
+    ) -> contextlib.AbstractContextManager[None]:
         """Around each step and each read."""
         self._look_at_calls(one)
         if not (one.issued if steps else one.pending):
             return contextlib.nullcontext()  # nothing in it is of the target
+        if self._alone is not None and one.traces and read and not chains.is_in(list(read)):
+            return contextlib.nullcontext()  # a process, which meets the others in XLA, reads alone
         if one.traces and not steps and not self._is_here:
             last = one.pending[-1]
             raise StepError(
                 f"{self._title}: the step reads a tensor at {call_site()} after {last.op} of "
                 f"{last.file}:{last.line}, but it is traced for {self._target} and cannot run "
-                "here. Read it after the step, or inspect it for the target 'cpu'"
+                f"here. Read it after the step, or inspect {self._elsewhere}"
+            )
+        if self._alone is not None and one.pending and not one.traces:
+            last = one.pending[-1]
+            raise StepError(
+                f"{self._title}: {last.op} of {last.file}:{last.line} is no call of "
+                "torch.distributed, and on paper has nobody to meet before the step. Inspect the "
+                "script without --rank"
             )
         return self._runs(one, steps)
+
+    @property
+    def _elsewhere(self) -> str:
+        if self._alone is None:
+            return "it for the target 'cpu'"
+        return (
+            f"a later step, --step={self._step + 1}: models are built in the first, and "
+            "DistributedDataParallel reads in the second what it makes for the others"
+        )
 
     @contextlib.contextmanager
     def _runs(self, one: _Rank, steps: bool) -> Iterator[None]:
@@ -149,14 +182,15 @@ class Capture:
 
     def _look(self) -> None:
         found = living()
-        self._steps = {rank: Step(rank, found[rank]) for rank in range(self._world)}
+        self._steps = {rank: Step(rank, found[rank]) for rank in range(self._ranks)}
 
     def _look_at_calls(self, one: _Rank) -> None:
         deliver()
         seen, one.seen = one.seen, len(self._calls)
         new = [call for call in self._calls[seen : one.seen] if call.rank == one.rank]
         one.pending += new
-        one.issued += len(new)
+        on_paper, one.on_paper = one.on_paper, _C.calls_on_paper()
+        one.issued += len(new) + one.on_paper - on_paper
 
 
 class _Rank:
@@ -165,6 +199,7 @@ class _Rank:
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.seen = 0  # how many calls of all ranks
+        self.on_paper = _C.calls_on_paper()  # how many of those that are in no graph
         self.steps = 0  # that it has run
         self.traces = False  # it is in the step that is taken
         self.modes = contextlib.ExitStack()  # that hold while it is

@@ -13,11 +13,13 @@ from typing import Any
 import torch_xla
 from torch_xla.distributed import xla_multiprocessing
 
+from .._runtime.endings import result_of
 from .._runtime.environment import number
 from .._runtime.patches import changes
 from .._runtime.private import pjrt
 from .._threads.worlds import this_rank
 from ..adapters._torch_xla import installed
+from ..distributed._paper import on_paper
 from .capture import Capture, Captured, StepError
 from .ranks import Programs, world_of
 
@@ -36,6 +38,7 @@ def programs(
     step: int,
     timeout_s: float | None = None,
     ran: Callable[[int], None] | None = None,
+    alone: int | None = None,
 ) -> list[Programs]:
     """What each rank would run in the script's `step`-th step that has collectives.
 
@@ -47,6 +50,8 @@ def programs(
       target: what the step is traced for.
       ranks: run the script once a rank, as torchrun does, if given.
       ran: called with the number of steps with collectives that rank 0 has run, after each.
+      alone: run the script once, as this rank, in a world on paper. It may launch its ranks, or be
+        one of torchrun.
     """
     title = f"{Path(path).name}, step {step}"
     try:
@@ -72,6 +77,22 @@ def programs(
     def take(fn: Callable[..., Any], fn_args: Sequence[Any], nprocs: int | None) -> None:
         world = world_of(target, nprocs or number("CPU_NUM_DEVICES", 0) or None)
         found.extend(Capture(title, target, world, step, timeout_s, ran).run(fn, fn_args))
+
+    if alone is not None:
+        world = world_of(target, ranks)
+
+        def call(fn: Callable[..., Any], fn_args: Sequence[Any], nprocs: int | None) -> None:
+            world_of(target, nprocs)
+            result_of(fn, alone, *fn_args)
+
+        with (
+            _as_main(path, args),
+            on_paper(alone, world),
+            _environments(world, alone),
+            _launches(call),
+        ):
+            capturing = Capture(title, target, world, step, timeout_s, ran, alone)
+            return capturing.run(lambda _: _run(code, path))
 
     with _as_main(path, args), contextlib.suppress(Captured):
         if ranks is not None:
@@ -162,14 +183,14 @@ class _Environment(os._Environ):  # type: ignore[type-arg]
 
 
 @contextlib.contextmanager
-def _environments(ranks: int) -> Iterator[None]:
-    """The variables that torchrun sets."""
+def _environments(ranks: int, rank: int = 0) -> Iterator[None]:
+    """The variables that torchrun sets. Of `rank`, where ranks are not threads."""
     shared = {
         "WORLD_SIZE": str(ranks),
         "LOCAL_WORLD_SIZE": str(ranks),
         "MASTER_ADDR": "localhost",
         "MASTER_PORT": "0",
-        **dict.fromkeys(_OF_RANKS, "0"),
+        **dict.fromkeys(_OF_RANKS, str(rank)),
     }
     before = dict(os.environ)
     plain = type(os.environ)

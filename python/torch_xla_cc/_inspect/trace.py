@@ -136,7 +136,7 @@ def _traced(title: str, call: Callable[[], Any], target: str, world_size: int | 
 chains.APART.add(_traced.__code__)
 
 
-def _refuse(rank: int, steps: bool) -> NoReturn:
+def _refuse(*_: object) -> NoReturn:
     raise RuntimeError(_NOTHING_RUNS)
 
 

@@ -40,8 +40,9 @@ _READERS = (
 )
 
 
-# Given a rank, and whether it steps: a context to run its graph in, or to read one tensor in.
-Around = Callable[[int, bool], contextlib.AbstractContextManager[None]]
+# Given a rank, whether it steps, and else what it reads, if that is known: a context to run its
+# graph in, or to read in.
+Around = Callable[[int, bool, tuple[torch.Tensor, ...]], contextlib.AbstractContextManager[None]]
 
 
 class _Captured(bytes):
@@ -68,8 +69,10 @@ _syncs = 0
 _ranks_meet = False  # a launch runs; else the hooks are there for `running`, or a pod, if at all
 
 
-def _around(rank: int, steps: bool) -> contextlib.AbstractContextManager[None]:
-    return _thread.around(rank, steps) if _thread.around else contextlib.nullcontext()
+def _around(
+    rank: int, steps: bool, read: tuple[torch.Tensor, ...] = ()
+) -> contextlib.AbstractContextManager[None]:
+    return _thread.around(rank, steps, read) if _thread.around else contextlib.nullcontext()
 
 
 def _rank_of(device: str) -> int:
@@ -212,7 +215,7 @@ def run_pending(rank: int, *read: torch.Tensor) -> None:
     happen twice on this rank and once on the others.
     """
     _C.require_not_outlived()
-    with _around(rank, False):
+    with _around(rank, False, read):
         if _C.ranks_pending(rank):
             _step(f"xla:{rank}", None, wait=False, reset_scope=False)
         elif not _ranks_meet and chains.is_pending(rank, read):

@@ -23,6 +23,7 @@ Examples:
   txcc inspect examples/demo.py
   txcc inspect --target=tpu:v5e:2x2 --step=2 examples/demo.py -- --steps=3
   txcc inspect --ranks=4 train.py -- --lr 0.1
+  txcc inspect --rank=3 --target=tpu:v5e:16x16 examples/clients/fsdp2.py
   txcc inspect --dump DIR --format=html > report.html
 
 \b
@@ -32,7 +33,7 @@ script's own. For a TPU or a GPU that is not here its compiler is asked: 'make
 compilers' in a clone, or pip install 'torch_xla_cc[aot,aot-gpu]', installs them.
 """
 # Of what the compiler is asked, and of what a dump is.
-_OF_SCRIPTS = ("target", "step", "ranks", "option", "timeout")
+_OF_SCRIPTS = ("target", "step", "ranks", "rank", "option", "timeout")
 _OF_DUMPS = ("module",)
 
 
@@ -49,13 +50,17 @@ _OF_DUMPS = ("module",)
 @click.option(
     "--step",
     type=click.IntRange(min=1),
-    default=1,
-    help="Which of the script's steps that have collectives.",
+    help="Which of the script's steps that have collectives: 1, or 2 with --rank, if not given.",
 )
 @click.option(
     "--ranks",
     type=click.IntRange(min=1),
     help="Run the script so often at once, as torchrun does, once a rank.",
+)
+@click.option(
+    "--rank",
+    type=click.IntRange(min=0),
+    help="Run the script once, as this rank; the others are on paper.",
 )
 @click.option(
     "--option",
@@ -85,8 +90,9 @@ def inspect(
     script: str | None,
     args: tuple[str, ...],
     target: str,
-    step: int,
+    step: int | None,
     ranks: int | None,
+    rank: int | None,
     options: tuple[tuple[str, str], ...],
     timeout: float,
     dump: str | None,
@@ -104,7 +110,9 @@ def inspect(
     if dump:
         _show(_of_dump(dump, module), format)
         return 0
-    return _inspect_script(str(script), args, target, step, ranks, dict(options), timeout, format)
+    step = step or (1 if rank is None else 2)  # alone, a rank builds its model in the first
+    run = (str(script), args, target, step, ranks, rank)
+    return _inspect_script(*run, dict(options), timeout, format)
 
 
 def _refuse(names: Sequence[str], beside: str) -> None:
@@ -134,6 +142,7 @@ def _inspect_script(
     target: str,
     step: int,
     ranks: int | None,
+    rank: int | None,
     options: dict[str, str],
     timeout_s: float,
     format: str,
@@ -153,12 +162,16 @@ def _inspect_script(
     try:
         if not compiled.is_cpu(target):
             find_library(_aot.parse_target(target))
-        programs = script.programs(path, args, target, ranks, step, ran=steps_before(step, path))
+        ran = steps_before(step, path)
+        programs = script.programs(path, args, target, ranks, step, ran=ran, alone=rank)
         reports = _reports(programs[0], target, timeout_s, options)
     except (OSError, ValueError, capture.StepError, _aot.CompilerMissing) as error:
         raise Failure(str(error)) from error
     compared = all_ranks.of_programs(programs)
-    print(compared.verdict, file=sys.stdout if format == "text" else sys.stderr)
+    verdict = compared.verdict
+    if rank is not None:
+        verdict = f"rank {rank} of {programs[0][0].world} on paper, for {target}"
+    print(verdict, file=sys.stdout if format == "text" else sys.stderr)
     _show(reports, format)
     return 1 if compared.divergence or any(one.failure for one in reports) else 0
 
