@@ -95,12 +95,12 @@ void BindDistributed(py::module_& m) {
         });
   // Made, and asked for its options, as c10d's ProcessGroupGloo.
   py::class_<PaperHost, c10::intrusive_ptr<PaperHost>, c10d::Backend>(m, "PaperHost")
-      .def(py::init(
-               [](const c10::intrusive_ptr<c10d::Store>&, int rank, int size, const py::object&) {
-                 std::vector<int64_t> members(size);
-                 std::iota(members.begin(), members.end(), 0);
-                 return c10::make_intrusive<PaperHost>(RankGroup{"host", members, size, rank});
-               }),
+      .def(py::init([](const c10::intrusive_ptr<c10d::Store>&, int rank, int size,
+                       const py::object&) {
+             std::vector<int64_t> members(size);
+             std::iota(members.begin(), members.end(), 0);
+             return c10::make_intrusive<PaperHost>(RankGroup{"host", members, members, size, rank});
+           }),
            py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"))
       .def_property_readonly("options", &PaperHost::getBackendOptions);
   m.def("calls_on_paper", &PaperTransport::Calls);
