@@ -35,15 +35,15 @@ CLIENTS = {  # the script, its step, its own options
 _HEAD = """\
 # Steps of training stacks, as compilers have them
 
-Written by `benchmarks/client_steps.py`: examples of `examples/clients`, unmodified, as rank {rank} of
-a world on paper ([inspect.md](inspect.md#one-rank-of-a-script)), compiled by each target's own
-compiler. The models are small, so these rows say what becomes of the calls, and not how fast a large
-model is. How programs of layers compare with JAX's stands in [compiled.md](compiled.md).
+Written by `benchmarks/client_steps.py`: examples of `examples/clients`, unmodified, as rank {rank}
+of a world on paper ([inspect.md](inspect.md#one-rank-of-a-script)), compiled by each target's own
+compiler. The models are small, so these rows say what becomes of the calls, and not how fast a
+large model is. How programs of layers compare with JAX's stands in [compiled.md](compiled.md).
 
 - traced: collectives that the step calls; compiled: collective instructions in the program, of
   which *overlapped* compute beside them, and *waiting* do not.
-- link: bytes of the step on the busiest link; fewest: the fewest that these collectives need on that
-  topology ([inspect.md](inspect.md)).
+- link: bytes of the step on the busiest link; fewest: the fewest that these collectives need on
+  that topology ([inspect.md](inspect.md)).
 - HBM: arguments, outputs that take no argument's place, and temporaries, of one chip.
 """
 _COLUMNS = ("traced", "compiled", "overlapped", "waiting", "link", "fewest", "ratio", "HBM")
