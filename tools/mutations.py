@@ -244,7 +244,7 @@ MUTATIONS = [
     # torch.distributed.
     Mutation(
         "root by its place in the group",
-        "CollectiveBroadcast{group().members[root], groups_}",
+        "CollectiveBroadcast{group().devices[root], groups_}",
         "CollectiveBroadcast{root, groups_}",
         _calls("threads-4-subgroups or threads-3-subgroups"),
     ),

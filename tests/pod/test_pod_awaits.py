@@ -25,8 +25,8 @@ def test_all_are_awaited_the_first_time():
     third = meetings.one((0, 2), "all-reduce")
     both = meetings.Calls((*sums.groups, *third.groups), sums.words)
     for calls in (sums, sums, other, both, both, third):
-        world.meets(calls, calls.key())
-    world.meets(other, other.key(), impatient=True)
+        world.meets(calls, calls.key(), ())
+    world.meets(other, other.key(), (), impatient=True)
     assert said == [
         (True, "awaits"),
         (False, ""),  # known: only told

@@ -50,7 +50,7 @@ def test_while_a_new_program_waits(monkeypatch):
     found = []
     for op in ("all-reduce", "reduce-scatter", "reduce-scatter"):
         calls = meetings.one((0, 1), op)
-        world.meets(calls, calls.key())
+        world.meets(calls, calls.key(), ())
         before = len(widened)
         world.stalled()
         found.append((before, len(widened) - before))

@@ -76,7 +76,7 @@ def compiled(module, donors=()):
 def in_order(text):
     """The kinds of collectives, as they are scheduled."""
     computations, entry = meetings._computations(text)
-    return [match["op"] for match in meetings._in_order(computations, entry)]
+    return [match["op"] for match, _ in meetings._in_order(computations, entry)]
 
 
 def test_each_has_its_place():

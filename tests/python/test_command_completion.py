@@ -59,7 +59,7 @@ def test_bash(environment):
         "txcc inspect --format=j": "json",
         "txcc inspect --target=tpu:v5": "v5e:2x4 v5p:2x2x1",
         "txcc inspect --target gpu:": "a100x8 h100x8 b200x8",
-        "txcc inspect --target=cpu --ra": "--ranks",
+        "txcc inspect --target=cpu --ra": "--ranks --rank",
         "txcc capabilities --op=all_": "all_gather all_reduce all_to_all",
         "txcc capabilities --target=tpu:v6": "v6e",
         "txcc completion z": "zsh",
