@@ -43,7 +43,8 @@ large model is. How programs of layers compare with JAX's stands in [compiled.md
 - traced: collectives that the step calls; compiled: collective instructions in the program, of
   which *overlapped* compute beside them, and *waiting* do not.
 - link: bytes of the step on the busiest link; fewest: the fewest that these collectives need on
-  that topology ([inspect.md](inspect.md)).
+  that topology ([inspect.md](inspect.md)). That is counted of each by itself: broadcasts that a
+  compiler combines can come below it.
 - HBM: arguments, outputs that take no argument's place, and temporaries, of one chip.
 """
 _COLUMNS = ("traced", "compiled", "overlapped", "waiting", "link", "fewest", "ratio", "HBM")

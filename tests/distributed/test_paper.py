@@ -5,6 +5,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch_xla
+import worlds
 from torch.distributed import _functional_collectives as functional
 
 import torch_xla_cc
@@ -121,6 +122,27 @@ def test_afterwards_torch_is_what_it_was(ranks):
         assert dist.get_world_size() == 3
     assert not dist.is_initialized()
     assert dist.broadcast_object_list is ours  # of the outer one
+
+
+def _real(rank, size):
+    dist.init_process_group("xla_cc")
+    x = torch.full((3,), rank + 1.0, device=torch_xla.device())
+    host = torch.full((2,), rank + 1.0)
+    dist.all_reduce(x)
+    objects = [None] * size
+    dist.all_gather_object(objects, rank)
+    dist.destroy_process_group()
+    return x.tolist(), host.tolist(), objects
+
+
+def test_a_real_world_after_one_on_paper():
+    for _ in range(2):
+        with paper_world(1, 3):
+            x = torch.ones(3, device=torch_xla.device())
+            dist.all_reduce(x)
+            assert x.tolist() == [3.0] * 3
+        for rank, said in enumerate(worlds.run(2, _real, 2)):
+            assert said == ([3.0] * 3, [rank + 1.0] * 2, [0, 1])
 
 
 def test_the_target_is_of_the_world(ranks):
