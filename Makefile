@@ -32,7 +32,7 @@ else
 TXCC := PYTHONPATH=python $(BIN)/python -m txcc
 endif
 
-CPP := $(shell find lowering torch_xla_cc pod tests -name '*.cc' -o -name '*.h')
+CPP := $(shell find lowering torch_xla_cc pod python tests -name '*.cc' -o -name '*.h')
 SHELL_SCRIPTS := .ci/run $(wildcard tools/*.sh)
 
 # Before the first set-up there is no Python to ask for the suffix, and no extension either.
