@@ -28,6 +28,7 @@ _TOKEN = "TORCH_XLA_CC_POD_TOKEN"
 _TOKEN_BYTES = 16
 _TIMEOUT = "TORCH_XLA_CC_TIMEOUT_S"
 _COLLECTIVES = "TORCH_XLA_CC_POD_COLLECTIVES"
+_PROGRAMS = "TORCH_XLA_CC_POD_PROGRAMS"
 # What Open MPI, MPICH (and Intel's) and SLURM say to a rank.
 _OF_MPIRUN = {
     "RANK": ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"),
@@ -71,6 +72,7 @@ class PodPlugin(plugins.DevicePlugin):
         command = [sys.executable, "-I", start, str(Path(jaxlib.origin).parents[1])]
         options = {"command": "\n".join(command), "rank": str(rank), "world": str(world)}
         by_mpi = _by_mpi()
+        _chosen(_PROGRAMS, "any", "same")  # which the device process reads
         if _TIMEOUT in os.environ:
             options["timeout_s"] = repr(_limit_s())
         if world > 1 and by_mpi:
@@ -161,10 +163,15 @@ def _limit_s() -> float:
 
 def _by_mpi() -> bool:
     """Whether device processes meet by MPI, and not by gloo."""
-    chosen = os.environ.get(_COLLECTIVES, "gloo")
-    if chosen not in ("gloo", "mpi"):
-        raise ValueError(f"{_COLLECTIVES} = {chosen!r} must be 'gloo' or 'mpi'")
-    return chosen == "mpi"
+    return _chosen(_COLLECTIVES, "gloo", "mpi") == "mpi"
+
+
+def _chosen(name: str, usual: str, other: str) -> str:
+    """What a variable of the environment says, which is one of two."""
+    value = os.environ.get(name, usual)
+    if value not in (usual, other):
+        raise ValueError(f"{name} = {value!r} must be {usual!r} or {other!r}")
+    return value
 
 
 def _master_of_mpi() -> str:

@@ -42,7 +42,7 @@ def by_mpi(cache, what, mpi="Open MPI", **more):
     mpirun, mpicxx, flags = MPIS[mpi]
     for command in (mpirun, mpicxx):
         if shutil.which(command) is None:
-            pytest.skip(f"{command} is not installed: tools/debian_packages.sh python check")
+            pytest.skip(f"{command} is not installed: tools/debian_packages.sh python3 test")
     if os.geteuid() == 0 and mpi == "Open MPI":
         flags = [*flags, "--allow-run-as-root"]
     # A port of its own: other tests may run beside it.
@@ -154,6 +154,10 @@ CLIENT = "import torch_xla, txcc_pod; txcc_pod.register(); torch_xla.device()"
         ({"TORCH_XLA_CC_MPI_LIBRARY": "/etc/hosts"}, "/etc/hosts cannot be loaded"),
         ({"XDG_CACHE_HOME": "/proc/none"}, "XDG_CACHE_HOME names another folder"),
         ({"MASTER_ADDR": ""}, "set MASTER_ADDR to the machine of rank 0"),
+        (
+            {"TORCH_XLA_CC_POD_PROGRAMS": "smae"},
+            "TORCH_XLA_CC_POD_PROGRAMS = 'smae' must be 'any' or 'same'",
+        ),
         ({CHOICE: "nccl"}, f"{CHOICE} = 'nccl' must be 'gloo' or 'mpi'"),
     ],
 )

@@ -26,14 +26,14 @@ def main(path_of_jaxlib: str) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # jaxlib aborts when rank 0's process has gone
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each segment has a descriptor
-    by_mpi = os.environ.get("TORCH_XLA_CC_POD_COLLECTIVES") == "mpi"
-    _close_others(int(os.environ.get("PMI_FD", _SOCKET)) if by_mpi else _SOCKET)  # MPICH's
     sys.path += [os.path.dirname(os.path.abspath(__file__)), path_of_jaxlib]
     # jaxlib asks jax for types that only jax uses, and goes without; importing it takes a second.
     sys.modules["jax"] = None  # type: ignore[assignment]
 
     from pod_device import mpi_library  # type: ignore[import-not-found]
 
+    by_mpi = mpi_library.wanted()
+    _close_others(int(os.environ.get("PMI_FD", _SOCKET)) if by_mpi else _SOCKET)  # MPICH's
     mpi_library.prepare(Path(path_of_jaxlib) / "jaxlib")
 
     from pod_device.server import Server  # type: ignore[import-not-found]

@@ -121,7 +121,7 @@ def _meet(store: c10d_bindings.Store, rank: int, size: int, timeout: timedelta) 
         )
 
 
-def _devices(store: c10d_bindings.Store, rank: int, size: int) -> list[int]:
+def _devices(store: c10d_bindings.Store, rank: int, size: int, timeout: timedelta) -> list[int]:
     """Those of the group's ranks, as torch_xla numbers them.
 
     It may do so otherwise than torch.distributed: on TPU by where the chips are, not by who
@@ -129,6 +129,7 @@ def _devices(store: c10d_bindings.Store, rank: int, size: int) -> list[int]:
     """
     store.set(f"device/{rank}", str(runtime.global_ordinal()))
     names = [f"device/{other}" for other in range(size)]
+    store.wait(names, timeout)  # the group's, and not the store's own
     said = store.multi_get(names) if store.has_extended_api() else map(store.get, names)
     found = [int(device) for device in said]
     for device in found:
@@ -154,7 +155,7 @@ def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
     if in_graph:
         _replicas.require(size)
         if not runtime.is_spmd():
-            devices = _devices(store, rank, size)
+            devices = _devices(store, rank, size, timeout)
     is_pod = runtime.device_type() == "POD"
     stay = in_graph and _calls_stay(is_pod)
     group, milliseconds = _group(options, devices), _milliseconds(options)
