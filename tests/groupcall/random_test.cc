@@ -10,8 +10,9 @@ namespace xla_cc {
 namespace {
 
 RankGroup GroupOf(int64_t size) {
-  RankGroup group{"g", {}, size, 0};
+  RankGroup group{"g", {}, {}, size, 0};
   for (int64_t rank = 0; rank < size; ++rank) group.members.push_back(rank);
+  group.devices = group.members;
   return group;
 }
 

@@ -8,7 +8,7 @@
 namespace xla_cc {
 namespace {
 
-const RankGroup kGroup{"g", {4, 6}, 8, 0};
+const RankGroup kGroup{"g", {4, 6}, {4, 6}, 8, 0};
 
 Said SaidAs(const std::string& what, const std::string& site = "a.py:1") {
   Said said;
@@ -126,7 +126,7 @@ TEST(Mismatch, SaysWhoCallsWhatAndWhere) {
                   "group g: the ranks make different calls: rank 4: x at a.py:1; rank 6: y at "
                   "b.py:2"))
       << why;
-  const RankGroup four{"g", {0, 1, 2, 3}, 4, 0};
+  const RankGroup four{"g", {0, 1, 2, 3}, {0, 1, 2, 3}, 4, 0};
   const std::string two =
       Mismatch(four, {SaidAs("x"), SaidAs("y"), SaidAs("x"), SaidAs("x")}, false);
   EXPECT_TRUE(Has(two, "rank 0, rank 2, rank 3: x at a.py:1; rank 1: y")) << two;
@@ -202,7 +202,7 @@ TEST(Transfers, InARoundNoRankSendsOrReceivesTwice) {
     }
   }
   const auto calls = Batches(ends);
-  const RankGroup four{"g", {0, 1, 2, 3}, 4, 0};
+  const RankGroup four{"g", {0, 1, 2, 3}, {0, 1, 2, 3}, 4, 0};
   std::string wrong;
   const Transfers all = Matched(four, calls, &wrong);
   ASSERT_EQ(wrong, "");

@@ -16,8 +16,9 @@ constexpr Timeout kLong{60'000};
 constexpr Timeout kShort{30};
 
 inline RankGroup GroupOf(int rank, int size = 2) {
-  RankGroup group{"g", {}, size, rank};
+  RankGroup group{"g", {}, {}, size, rank};
   for (int member = 0; member < size; ++member) group.members.push_back(member);
+  group.devices = group.members;
   return group;
 }
 

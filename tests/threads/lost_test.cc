@@ -137,7 +137,7 @@ TEST(Lost, WhoWaitsInAGroupIsTold) {
   for (const bool receives : {false, true}) {
     const auto world = World::Begin(3, kLong);
     const Graph graph;
-    const RankGroup group{"h", {1, 2}, 3, 1};
+    const RankGroup group{"h", {1, 2}, {1, 2}, 3, 1};
     const auto meeting = world->Join(group);
     std::thread waits([&] {
       world->Enter(2);
@@ -262,8 +262,8 @@ TEST(Lost, GroupsThatHaveEndedAreForgotten) {
   std::vector<uint64_t> numbers;
   for (int i = 0; i < 500; ++i) {
     const std::string name = std::to_string(i);
-    const auto meeting = world->Join({name, {0, 1}, 2, 0});
-    world->Join({name, {0, 1}, 2, 1});
+    const auto meeting = world->Join({name, {0, 1}, {0, 1}, 2, 0});
+    world->Join({name, {0, 1}, {0, 1}, 2, 1});
     numbers.push_back(meeting->id());
     world->Disagree(0, Because("it differs"), meeting->id());
     EXPECT_TRUE(world->WhyBroken(meeting->id()));

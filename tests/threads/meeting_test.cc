@@ -219,8 +219,8 @@ TEST(Meeting, WhatWasSentIsThereWhenTheSenderHasLeft) {
 
 TEST(Meeting, ANameThatComesAgainForOthers) {
   const auto world = World::Begin(3, kLong);
-  const auto of = [&](std::vector<int64_t> members, int rank) {
-    RankGroup group{"1", std::move(members), 3, rank};
+  const auto of = [&](const std::vector<int64_t>& members, int rank) {
+    RankGroup group{"1", members, members, 3, rank};
     return world->Join(group);
   };
   of({0, 1}, 0);

@@ -116,8 +116,9 @@ class Trial {
   }
 
   std::string Steps(int64_t rank) {
-    RankGroup group{"g", {}, program_.ranks, static_cast<int>(rank)};
+    RankGroup group{"g", {}, {}, program_.ranks, static_cast<int>(rank)};
     for (int64_t member = 0; member < program_.ranks; ++member) group.members.push_back(member);
+    group.devices = group.members;
     const std::shared_ptr<Meeting> meeting = world_->Join(group);
     for (size_t at = 0; at < program_.steps.size(); ++at) {
       const Step& step = program_.steps[at];

@@ -231,12 +231,13 @@ TEST(Told, WhoHearsOfItInAGroupHearsOfItNoMoreInOthersLikeIt) {
 // there.
 TEST(Told, WhoHasAPartInWhatIsLostElsewhere) {
   const auto world = World::Begin(3, kLong);
-  const std::vector<std::shared_ptr<Meeting>> meetings{world->Join({"h", {0, 2}, 3, 0}), nullptr,
-                                                       world->Join({"h", {0, 2}, 3, 1})};
+  const std::vector<std::shared_ptr<Meeting>> meetings{
+      world->Join({"h", {0, 2}, {0, 2}, 3, 0}), nullptr, world->Join({"h", {0, 2}, {0, 2}, 3, 1})};
   for (int rank : {0, 1}) EXPECT_FALSE(world->Issue(rank, {AllReduceOf({}), Line(1), 9}));
-  meetings[2]->Announce({"h", {0, 2}, 3, 1}, CallOf("all_gather", 1, 1));
-  EXPECT_NE(Thrown<CollectiveMismatch>(
-                [&] { meetings[0]->Announce({"h", {0, 2}, 3, 0}, CallOf("broadcast", 1, 0)); }),
+  meetings[2]->Announce({"h", {0, 2}, {0, 2}, 3, 1}, CallOf("all_gather", 1, 1));
+  EXPECT_NE(Thrown<CollectiveMismatch>([&] {
+              meetings[0]->Announce({"h", {0, 2}, {0, 2}, 3, 0}, CallOf("broadcast", 1, 0));
+            }),
             "nothing was thrown");
   EXPECT_TRUE(world->Issue(1, {AllReduceOf({}), Line(2), 9}));
   EXPECT_TRUE(world->Issue(2, {AllReduceOf({}), Line(2), 9}));
@@ -277,10 +278,10 @@ TEST(Told, WhoWaitsWhileItsHelperFindsOne) {
 // heard of the first.
 TEST(Told, WhoHearsOfASecondFailureHasNotHeardOfTheFirst) {
   const auto world = World::Begin(3, kLong);
-  const std::vector<std::shared_ptr<Meeting>> meetings{world->Join({"h", {0, 2}, 3, 0}), nullptr,
-                                                       world->Join({"h", {0, 2}, 3, 1})};
+  const std::vector<std::shared_ptr<Meeting>> meetings{
+      world->Join({"h", {0, 2}, {0, 2}, 3, 0}), nullptr, world->Join({"h", {0, 2}, {0, 2}, 3, 1})};
   const CallPtr barrier = CallOf("barrier()", 1, 1);
-  meetings[2]->Announce({"h", {0, 2}, 3, 1}, barrier);
+  meetings[2]->Announce({"h", {0, 2}, {0, 2}, 3, 1}, barrier);
   OnThreads(2, [&](int rank) {
     HandOver graph;
     graph.run = [] { return std::string("ran"); };
@@ -289,12 +290,12 @@ TEST(Told, WhoHearsOfASecondFailureHasNotHeardOfTheFirst) {
   });
   EXPECT_NE(Thrown<CollectiveMismatch>([&] {
               const CallPtr call = CallOf("broadcast()", 1, 0);
-              meetings[0]->Announce({"h", {0, 2}, 3, 0}, call);
-              meetings[0]->Meet({"h", {0, 2}, 3, 0}, call);
+              meetings[0]->Announce({"h", {0, 2}, {0, 2}, 3, 0}, call);
+              meetings[0]->Meet({"h", {0, 2}, {0, 2}, 3, 0}, call);
             }),
             "nothing was thrown");
   const std::string second = Thrown<CollectiveMismatch>(
-      [&] { meetings[2]->Announce({"h", {0, 2}, 3, 1}, CallOf("barrier()", 2, 1)); });
+      [&] { meetings[2]->Announce({"h", {0, 2}, {0, 2}, 3, 1}, CallOf("barrier()", 2, 1)); });
   EXPECT_TRUE(Has(second, "broadcast()")) << second;
   const std::string first = world->Issue(2, {AllReduceOf({}), Line(3)}).Text();
   EXPECT_TRUE(Has(first, "f32[3]")) << first;
@@ -337,7 +338,7 @@ TEST(Told, WhoseCallFailsByItselfHearsOfAnotherInTheirGroup) {
 // the others hear of it once, and may try again before it has broken its group with that.
 TEST(Told, OfATimeLimitOnce) {
   const auto world = World::Begin(3, kLong);
-  const auto meeting = world->Join({"h", {0, 2}, 3, 0});  // of which rank 1 is no member
+  const auto meeting = world->Join({"h", {0, 2}, {0, 2}, 3, 0});  // of which rank 1 is no member
   world->SetLimit(0, kShort);
   HandOver graph;
   graph.run = [] { return std::string(); };
@@ -356,7 +357,7 @@ TEST(Told, OfATimeLimitOnce) {
   EXPECT_EQ(missing.kind, Failure::Kind::kTimeout);
   while (!tries_again) std::this_thread::yield();
   std::this_thread::sleep_for(kShort);  // until it waits
-  meeting->Fail({"h", {0, 2}, 3, 0}, missing);
+  meeting->Fail({"h", {0, 2}, {0, 2}, 3, 0}, missing);
   world->SetLimit(0, World::kNoLimit);
   OnThreads(3, [&](int rank) {
     if (rank == 1) return;

@@ -88,7 +88,7 @@ TEST(World, RanksOfDifferentPrograms) {
 TEST(World, ARankHearsWhatAnotherThreadOfItHasHeard) {
   for (int i = 0; i < 100; ++i) {
     const auto world = World::Begin(2, milliseconds(20'000));
-    const auto meeting = world->Join({"g", {0, 1}, 2, 0});
+    const auto meeting = world->Join({"g", {0, 1}, {0, 1}, 2, 0});
     EXPECT_FALSE(world->Issue(0, {AllReduceOf({}), Line(1), meeting->id()}));
     std::thread waits([&] {
       world->Enter(1);
