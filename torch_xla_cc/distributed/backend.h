@@ -22,6 +22,7 @@ class XlaBackend final : public c10d::Backend {
   ~XlaBackend() override;
 
   bool MakesNodes() const { return carrier().MakesNodes(); }
+  const RankGroup& group() const { return group_; }
   const std::string getBackendName() const override { return "xla_cc"; }
   void setTimeout(std::chrono::milliseconds timeout) override;
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }

@@ -11,6 +11,7 @@
 #include "torch_xla_cc/distributed/paper/paper_transport.h"
 #include "torch_xla_cc/distributed/run_pending.h"
 #include "torch_xla_cc/errors.h"
+#include "torch_xla_cc/graph/target.h"
 #include "torch_xla_cc/groupcall/flight_recorder.h"
 #include "torch_xla_cc/threads/meeting.h"
 #include "torch_xla_cc/threads/world.h"
@@ -50,6 +51,16 @@ void BindDistributed(py::module_& m) {
     if (ours != nullptr) ours->StopCoalescing();
     return ours != nullptr;
   });
+  // By device, its place in the group that it is in; none where ranks' programs are their own.
+  m.def(
+      "places_in_groups",
+      [](const c10::intrusive_ptr<c10d::Backend>& backend) -> std::optional<std::vector<int64_t>> {
+        const auto* ours = dynamic_cast<XlaBackend*>(backend.get());
+        if (ours == nullptr || !ours->MakesNodes()) return std::nullopt;
+        const RankGroup& group = ours->group();
+        if (group.world_size != CurrentTarget().world_size) return std::nullopt;
+        return GroupsFor(group).Positions(group.world_size);
+      });
   m.def("run_pending_before_waiting", &RunPendingBeforeWaiting,
         py::call_guard<py::gil_scoped_release>());
   m.def("bounded_ms", [](int64_t timeout_ms) { return Bounded(Timeout(timeout_ms)).count(); });

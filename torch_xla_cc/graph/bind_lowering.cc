@@ -1,4 +1,6 @@
+#include "lowering/rank_slice.h"
 #include "torch_xla_cc/call_site.h"
+#include "torch_xla_cc/dtypes.h"
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/graph/bind.h"
 #include "torch_xla_cc/graph/planning.h"
@@ -23,6 +25,17 @@ py::dict Describe(const Record& record) {
   out["file"] = site.file;
   out["line"] = site.line;
   return out;
+}
+
+// Of a tensor like x, which gives the type alone.
+py::bytes RankSliceModule(const at::Tensor& x, const std::vector<int64_t>& whole, int64_t dim,
+                          int64_t size, const std::vector<int64_t>& starts, bool gradient) {
+  const hlo::Shape shape{ShapeOf("rank_slice", 0, x).type, whole};
+  const RankSlice slice{dim, size, starts};
+  const auto lowered = gradient ? LowerRankSliceGradient(slice, shape, CurrentTarget())
+                                : LowerRankSlice(slice, shape, CurrentTarget());
+  if (!lowered.ok()) throw BadValue(lowered.status().message());
+  return lowered.value();
 }
 
 }  // namespace
@@ -57,6 +70,7 @@ hlo::ElementType TypeOfNumber(int64_t number) {
 }
 
 void BindLowering(py::module_& m) {
+  m.def("rank_slice_module", &RankSliceModule);
   m.def("set_thread_target", [](const std::optional<std::string>& name, int64_t world_size) {
     if (!name) return SetThreadTarget(std::nullopt);
     Result<Target> target = ParseTarget(*name, world_size);

@@ -31,6 +31,8 @@ _PLACES = {
     "BackendPlugin": "torch.distributed:Backend._BackendPlugin",
     "functional_collectives": "torch.distributed._functional_collectives",
     "dtensor_random": "torch.distributed.tensor._random",
+    "embedding_ops": "torch.distributed.tensor._ops._embedding_ops",
+    "Shard": "torch.distributed.tensor:Shard",
     "DTensorSpec": "torch.distributed.tensor._dtensor_spec:DTensorSpec",
     "zero_optimizer": "torch.distributed.optim.zero_redundancy_optimizer",
     "math_ops": "torch.distributed.tensor._ops._math_ops",
@@ -139,6 +141,7 @@ _ATTRIBUTES = {
     "convert_frame.compile_lock": ("_is_owned", "_release_save", "_acquire_restore"),
     "dtensor_random": ("_RNGStateTracker", "_rng_tracker"),
     "dynamo_utils": ("_METRICS_CONTEXT",),
+    "embedding_ops": ("MaskBuffer", "_MaskPartial"),
     "flat_param": (
         "_alloc_storage",
         "_data_ptr_allocated",
@@ -159,6 +162,8 @@ _ATTRIBUTES = {
         "_use_unsharded_flat_param",
         "_use_unsharded_views",
     ),
+    "fsdp_param": ("_chunk_with_empty",),
+    "fsdp_param.FSDPParam": ("_init_sharded_param",),
     "fsdp1_common": ("_FSDPDeviceHandle",),
     "fsdp1_extensions": ("_create_chunk_sharded_tensor",),
     "fsdp1_init": ("_move_states_to_device",),
@@ -169,6 +174,7 @@ _ATTRIBUTES = {
     "PipelineStageBase": ("_get_init_p2p_neighbors_ops",),
     "rendezvous": ("_rendezvous_handlers",),
     "runtime": ("_ORDINAL", "_WORLD_SIZE", "_init_world_size_ordinal"),
+    "Shard": ("_local_shard_size_and_offset", "_replicate_to_shard"),
     "torch_c": (
         "_ForceDispatchKeyGuard",
         "_dispatch_tls_local_exclude_set",

@@ -23,13 +23,14 @@ from typing import Any, cast
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, distribute_module, distribute_tensor
+from torch.distributed.tensor import DTensor, Shard, distribute_module, distribute_tensor
 from torch.distributed.tensor.parallel.loss import customized_loss_ops
 
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc._runtime.private import (
     disable_dynamo,
     dtensor_random,
+    embedding_ops,
     functional_collectives,
     is_functional_tensor,
     pytree,
@@ -40,6 +41,7 @@ from torch_xla_cc.adapters import (
     _dtensor_clip,
     _dtensor_functions,
     _dtensor_operators,
+    _dtensor_parts,
     _dtensor_random,
 )
 
@@ -109,6 +111,10 @@ def _make(changes: Changes) -> None:
         changes.put(function, "__code__", function.__code__.replace(co_consts=changed))
     changes.enter(_dtensor_operators.kernels())
     changes.put(DTensor, "__torch_dispatch__", classmethod(_dispatch_with_views))
+    changes.wrap(Shard, "_replicate_to_shard", _dtensor_parts.replicate_to_shard)
+    masked = embedding_ops._MaskPartial
+    changes.wrap(masked, "_partition_value", _dtensor_parts.partition_value)
+    changes.wrap(embedding_ops.MaskBuffer, "apply_mask", _dtensor_parts.apply_mask)
     changes.put(_dtensor_clip.FUNCTION, "__code__", _dtensor_clip.CODE)
     changes.put(functional_collectives, "_maybe_wrap_tensor", _wrap_but_xla)
     for name, (_, ours) in _dtensor_functions.REPLACED.items():

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc._runtime.private import fsdp_collectives, fsdp_param, fsdp_param_group
 from torch_xla_cc.adapters import _storage, dtensor
+from torch_xla_cc.distributed import own_part
 
 
 def _chunk_cat(tensors: list[torch.Tensor], dim: int, num_chunks: int, out: torch.Tensor) -> None:
@@ -25,11 +28,21 @@ def _chunk_cat(tensors: list[torch.Tensor], dim: int, num_chunks: int, out: torc
     out.copy_(torch.cat(chunks, dim + 1))
 
 
-# What torch registers for CUDA and others, but for chunk_cat: made of operators that XLA has. The
+def _copy_in(
+    inputs: list[torch.Tensor], output: torch.Tensor, sizes: list[int], numel: int, rank: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """all_gather_copy_in, which would have this rank's shards where they are in the output: at
+    another place on each rank."""
+    del sizes, numel, rank
+    with torch.no_grad():
+        return torch.cat([x.reshape(-1) for x in inputs]), output
+
+
+# What torch registers for CUDA and others, but for two: made of operators that XLA has. The
 # key is that of autograd, which comes before functionalization: there they could not write to their
 # arguments.
 _OPERATORS = {
-    "all_gather_copy_in": fsdp_collectives.all_gather_copy_in_cuda,
+    "all_gather_copy_in": _copy_in,
     "split_with_sizes_copy": fsdp_collectives.split_with_sizes_copy,
     "chunk_cat": _chunk_cat,
     "copy_": fsdp_param.copy_,
@@ -71,6 +84,31 @@ def _free_then_update(parameter: Any) -> None:  # noqa: ANN401
     _update(parameter)
 
 
+# Of the parameter that this thread shards: the group.
+_sharding: contextvars.ContextVar[dist.ProcessGroup] = contextvars.ContextVar("sharding")
+
+
+def _init_sharded(theirs: Callable[..., None], parameter: Any, *args: Any) -> None:  # noqa: ANN401
+    """FSDPParam._init_sharded_param."""
+    token = _sharding.set(parameter.mesh_info.shard_process_group)
+    try:
+        theirs(parameter, *args)
+    finally:
+        _sharding.reset(token)
+
+
+def _chunks(
+    theirs: Callable[..., list[torch.Tensor]], x: torch.Tensor, count: int, dim: int
+) -> list[torch.Tensor]:
+    """_chunk_with_empty, of which _init_sharded_param takes this rank's."""
+    chunks = theirs(x, count, dim=dim)
+    group = _sharding.get(None)
+    own = None if group is None else own_part.chunk(x, dim, group)
+    if group is not None and own is not None:
+        chunks[group.rank()] = own
+    return chunks
+
+
 def _finalize_backward(theirs: Callable[..., None], group: Any) -> None:  # noqa: ANN401
     """FSDPParamGroup.finalize_backward, which has torch.accelerator's stream wait for the event of
     what was gathered in advance for a layer that had no backward pass: CUDA's, in torch's wheel."""
@@ -91,6 +129,8 @@ def _make(changes: Changes) -> None:
     changes.put(fsdp_param_group, "alloc_storage", _alloc)  # where a shard is the whole
     changes.put(fsdp_param.FSDPParam, "init_unsharded_param", _init_then_update)
     changes.put(fsdp_param.FSDPParam, "free_unsharded_param", _free_then_update)
+    changes.wrap(fsdp_param.FSDPParam, "_init_sharded_param", _init_sharded)
+    changes.wrap(fsdp_param, "_chunk_with_empty", _chunks)
     changes.wrap(fsdp_param_group.FSDPParamGroup, "finalize_backward", _finalize_backward)
 
 

@@ -19,6 +19,7 @@ from torch_xla_cc._runtime.private import (
     torch_c,
 )
 from torch_xla_cc.adapters import _fsdp1_devices, _storage, dtensor
+from torch_xla_cc.distributed import own_part
 
 _Theirs = Callable[..., Any]
 
@@ -102,7 +103,10 @@ def _shard(theirs: _Theirs, handle: Any) -> None:  # noqa: ANN401
         theirs(handle)
         return
     whole = own.detach()
-    shard, padded = handle._get_shard(own, handle.rank, handle.world_size)
+    padded = 0
+    shard = own_part.chunk(whole.flatten(), 0, handle.process_group)
+    if shard is None:
+        shard, padded = handle._get_shard(own, handle.rank, handle.world_size)
     own.data = shard
     _storage.free(whole)
     _follow(handle)

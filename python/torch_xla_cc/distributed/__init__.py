@@ -162,8 +162,10 @@ def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
     if stay and is_pod:
         progress.begin()
         progress.limit(sorted(devices or _members(options)), _C.bounded_ms(milliseconds))
+    # The pod compares what runs, unless it is to be as a TPU pod (docs/pod.md).
+    compares = is_pod and os.environ.get("TORCH_XLA_CC_POD_PROGRAMS") != "same"
     return _C.process_backend(
-        gloo, store, _check_mode(), in_graph, stay, is_pod, group, milliseconds
+        gloo, store, _check_mode(), in_graph, stay, compares, group, milliseconds
     )
 
 

@@ -17,17 +17,15 @@
 #include "torch_xla_cc/threads/world.h"
 
 namespace xla_cc {
-namespace {
 
-// Groups along an axis of a mesh come with those beside them, so that all ranks, each in its own,
-// have one program. Else other ranks of the world are in groups of the same size where that comes
-// out even: they do not take part, and compilers take such groups.
 Groups GroupsFor(const RankGroup& group) {
   if (group.IsWorld()) return Groups();
   if (auto axis = Groups::AlongAxis(group.devices, group.world_size)) return *axis;
   const Groups own({group.devices});
   return own.Completed(group.world_size).value_or(own);
 }
+
+namespace {
 
 template <class T>
 double FactorOf(const T& op, decltype(op.reduction)*) {
@@ -227,11 +225,17 @@ WorkPtr GraphTransport::Gather(const CallPtr& call, const Tensors& outputs, cons
 WorkPtr GraphTransport::Scatter(const CallPtr& call, const at::Tensor& output,
                                 const Tensors& inputs, int root) {
   const int64_t rows = output.numel();
-  SizeMatrix sizes(group().world_size, Sizes(group().world_size, 0));
-  sizes[group().devices[root]] = OfMembers(std::vector<int64_t>(group().size(), rows));
+  const int64_t world_size = group().world_size;
+  SizeMatrix sizes(world_size, Sizes(world_size, 0));
+  const Groups& groups = along_axis_ ? groups_ : only_;  // those beside it scatter as well
+  for (const std::vector<int64_t>& members : groups.Expanded(world_size)) {
+    for (const int64_t member : members) sizes[members[root]][member] = rows;
+  }
+  RunApart(call);
+  // Data on every rank, before the call is traced: else the root's program has the parts as well.
   const at::Tensor operand =
       group().rank == root ? Joined(inputs) : at::zeros({rows * group().size()}, output.options());
-  WriteParts({output}, IssueApart(call, UnevenAllToAll{sizes, only_}, {operand})[0]);
+  WriteParts({output}, IssueApart(call, UnevenAllToAll{sizes, groups}, {operand})[0]);
   return Done(call, {output});
 }
 

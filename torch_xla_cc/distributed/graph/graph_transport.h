@@ -14,6 +14,11 @@ namespace xla_cc {
 
 class Meeting;
 
+// As a program has them, by device. Groups along an axis of a mesh come with those beside them, so
+// that all ranks, each in its own, have one program. Else other ranks of the world are in groups of
+// the same size where that comes out even: they do not take part, and compilers take such groups.
+Groups GroupsFor(const RankGroup& group);
+
 // How ranks that are processes carry out calls that are nodes of the graph.
 struct CallWays {
   // Calls stay in the graph until it is run for another reason; else each call runs it.

@@ -42,6 +42,7 @@ _SAID = re.compile(r"(?:dimensions|source_target_pairs)=\{(?:[\d,]|\{[\d,]*\})*\
 _OURS = re.compile(r'op_name="(?:[^"/]*/)*([a-z_]+\([^"]*\)) (?:native|fallback)')
 _GROUPS_OF_OURS = re.compile(r"(?:, )?groups=(?:\w+|\[[\[\],\d]*\])")
 _IN_GROUP = re.compile(r'source_file="group ([^"]*)"')  # torch_xla_cc/graph/planning.h
+_NUMBERED = re.compile(r"(?<![\w.])%?([A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*)\.(\d+)(?![\w.])")
 _SHOWN = 300  # characters
 PROGRAMS = 1024  # that a rank has said and names by their keys; of another it says all again
 
@@ -134,7 +135,13 @@ def of_program(text: str, rank: int, size: int) -> Calls:
 def of_instructions(text: str, size: int) -> Calls:
     """What all ranks have to run, where they are to run one program: each instruction of it."""
     lines = [line.strip() for line in text.splitlines() if " = " in line]
-    hashes = [_hashed(_METADATA.sub("", line)) for line in lines]
+    # A name ends in a number, which counts what was made before it, also what is not in there.
+    numbers: dict[str, int] = {}
+
+    def in_order(match: re.Match[str]) -> str:
+        return f"{match[1]}.{numbers.setdefault(match[0].lstrip('%'), len(numbers))}"
+
+    hashes = [_hashed(_NUMBERED.sub(in_order, _METADATA.sub("", line))) for line in lines]
     words = {
         hashed: _shown(f"instruction {line}") for hashed, line in zip(hashes, lines, strict=True)
     }

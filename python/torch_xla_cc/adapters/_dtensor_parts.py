@@ -1,0 +1,63 @@
+"""DTensor's own part of something whole, and what a shard of a vocabulary does not have.
+
+There DTensor writes the rank's place as a constant, and reads masks to write by them: see
+torch_xla_cc.distributed.own_part, and _masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Shard
+
+from torch_xla_cc.distributed import own_part
+
+
+def replicate_to_shard(
+    theirs: Callable[..., torch.Tensor],
+    placement: Shard,
+    x: torch.Tensor,
+    mesh: DeviceMesh,
+    dim: int,
+    index: int,
+) -> torch.Tensor:
+    """Shard._replicate_to_shard."""
+    own = None
+    if type(placement) is Shard and index == mesh.get_local_rank(dim):  # a subclass has others
+        own = own_part.chunk(x, placement.dim, mesh.get_group(dim))
+    return theirs(placement, x, mesh, dim, index) if own is None else own
+
+
+def partition_value(
+    theirs: Callable[..., torch.Tensor],
+    placement: Any,  # noqa: ANN401 (a _MaskPartial)
+    x: torch.Tensor,
+    mesh: DeviceMesh,
+    dim: int,
+) -> torch.Tensor:
+    """_MaskPartial._partition_value: indices into this rank's shard, and which are in others'."""
+    if x.device.type != "xla":
+        return theirs(placement, x, mesh, dim)
+    whole, count = placement.offset_shape[placement.offset_dim], mesh.size(dim)
+    size, offset = Shard._local_shard_size_and_offset(whole, count, mesh.get_local_rank(dim))
+    rank = own_part.rank(mesh.get_group(dim), x.device) if whole % count == 0 else None
+    within = x - (offset if rank is None else rank * size)
+    mask = (within < 0) | (within >= size)
+    placement.mask_buffer.materialize_mask(mask)
+    return within.masked_fill(mask, 0)
+
+
+def apply_mask(
+    theirs: Callable[..., None],
+    buffer: Any,  # noqa: ANN401 (a MaskBuffer)
+    x: torch.Tensor,
+) -> None:
+    """MaskBuffer.apply_mask."""
+    if x.device.type != "xla" or buffer.refcount == 0 or buffer.data is None:
+        theirs(buffer, x)
+        return
+    mask = buffer.data
+    x.masked_fill_(mask if x.ndim == mask.ndim else mask.unsqueeze(-1), 0.0)

@@ -1,0 +1,42 @@
+"""What a rank has of a group's parts, from the graph: clients write the rank as a constant there,
+and each rank then traces, and compiles, a program of its own, which a TPU pod does not run.
+
+None where programs are each rank's own anyway, as on CPU processes.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+from torch_xla_cc import _C
+from torch_xla_cc._runtime import rank_slice
+from torch_xla_cc.distributed._groups import _ours
+
+
+def _places(group: dist.ProcessGroup) -> list[int] | None:
+    """By device, its place in the group that it is in."""
+    backend = _ours(group) if group.size() > 1 else None
+    places: list[int] | None = None if backend is None else _C.places_in_groups(backend)
+    return places
+
+
+def chunk(x: torch.Tensor, dim: int, group: dist.ProcessGroup) -> torch.Tensor | None:
+    """x.chunk(group.size(), dim)[group.rank()], as a new tensor.
+
+    None as well where chunks are of several sizes: then ranks have programs of their own.
+    """
+    size = x.shape[dim]
+    if x.device.type != "xla" or x.numel() == 0 or size % group.size() != 0:
+        return None
+    places = _places(group)
+    if places is None:
+        return None
+    part = size // group.size()
+    return rank_slice.rank_slice(x, dim, part, [place * part for place in places])
+
+
+def rank(group: dist.ProcessGroup, device: torch.device) -> torch.Tensor | None:
+    """group.rank() as s64[] on `device`."""
+    places = _places(group) if device.type == "xla" else None
+    return None if places is None else rank_slice.place(places, device)
