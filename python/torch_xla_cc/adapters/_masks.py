@@ -1,4 +1,4 @@
-"""`x[mask] = number` without reading the mask."""
+"""`x[mask] = number` without reading the mask, and numbers of a rank as data."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from torch_xla_cc.adapters import _rank_numbers
 from torch_xla_cc.adapters._mode import Mode
 
 
@@ -15,7 +16,7 @@ class FilledMasks(Mode):
     """Writes a number where a mask of XLA tensors says, as masked_fill_ does.
 
     PyTorch counts the True entries of a mask first. A lazy device has to run all that is pending
-    for that, and programs differ with the count.
+    for that, and programs differ with the count. A RankNumber becomes a tensor.
     """
 
     def __torch_function__(
@@ -31,6 +32,8 @@ class FilledMasks(Mode):
             if mask is not None and isinstance(value, (int, float)) and _fits(value, x.dtype):
                 x.masked_fill_(mask.reshape(mask.shape + (1,) * (x.dim() - mask.dim())), value)
                 return None
+        if any(type(x) is _rank_numbers.RankNumber for x in args):
+            args = _rank_numbers.as_data(args)
         return self.call(func, args, kwargs)
 
 

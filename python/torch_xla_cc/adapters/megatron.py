@@ -8,6 +8,10 @@ Megatron-core runs as it is. What it needs beside torch.distributed:
 - its layers of plain PyTorch have no norm for sequence parallelism (those are in Apex and
   Transformer Engine): `local_block()` gives layers with `Norm`, for GPTModel's
   `transformer_layer_spec`;
+- where a rank's part of the vocabulary begins and ends is a constant of each rank's own: in
+  programs it becomes data, so that all ranks have one;
+- the norm of gradients counts what tensor parallel ranks have alike on the first alone, by a choice
+  of Python: it becomes one of the program as well;
 - its router of experts reads a name that only Transformer Engine defines (moe_utils.py:1192 of
   0.16.1): `install()` defines it as None, as the code around it takes it;
 - kernels that are not there must be switched off in its configuration: `WITHOUT_KERNELS`.
@@ -18,13 +22,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc.adapters import cuda
 from torch_xla_cc.adapters._masks import FilledMasks
+from torch_xla_cc.adapters._rank_numbers import RankNumber
+from torch_xla_cc.distributed import own_part
 
 # Of megatron.core.transformer.TransformerConfig: kernels of Apex and Transformer Engine, and
 # functions that Megatron-core compiles with torch.compile's default backend, which is for CUDA.
@@ -38,10 +45,62 @@ WITHOUT_KERNELS = {
 }
 
 
+def _vocabulary_range(
+    theirs: Callable[..., Sequence[int]], size: int, rank: int, world_size: int
+) -> Sequence[int]:
+    """VocabUtility.vocab_range_from_per_partition_vocab_size: from, and up to which word."""
+    state = importlib.import_module("megatron.core.parallel_state")
+    group = state.get_tensor_model_parallel_group(check_initialized=False)
+    if group is None or (group.rank(), group.size()) != (rank, world_size):
+        return theirs(size, rank, world_size)
+    return RankNumber(group, size), RankNumber(group, size, size)
+
+
+class _OfRank(NamedTuple):
+    """An optimizer, to ask it what it would do on that rank of the tensor parallel group."""
+
+    optimizer: Any
+    number: int
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (the optimizer's)
+        return self if name == "tp_group" else getattr(self.optimizer, name)
+
+    def rank(self) -> int:
+        """That of `tp_group`."""
+        return self.number
+
+
+def _gradients_for_norm(
+    theirs: Callable[[Any], list[torch.Tensor]],
+    optimizer: Any,  # noqa: ANN401 (a MegatronOptimizer)
+) -> list[torch.Tensor]:
+    """MegatronOptimizer.get_main_grads_for_grad_norm."""
+    state = importlib.import_module("megatron.core.parallel_state")
+    group = getattr(optimizer, "tp_group", None)
+    group = group or state.get_tensor_model_parallel_group(check_initialized=False)
+    on_first = theirs(_OfRank(optimizer, 0))
+    if group is None or group.size() == 1 or not on_first:
+        return on_first
+    rank = own_part.rank(group, on_first[0].device)
+    if rank is None:
+        return theirs(optimizer)
+    on_others = {id(gradient) for gradient in theirs(_OfRank(optimizer, 1))}
+    return [
+        x if id(x) in on_others else torch.where(rank == 0, x, x.new_zeros(()))
+        for x in on_first
+    ]
+
+
 def _make(changes: Changes, device: torch.device | str | None = None) -> None:
     changes.enter(cuda.patches.held(device))
     moe_utils = importlib.import_module("megatron.core.transformer.moe.moe_utils")
     changes.add(moe_utils, "te_general_gemm", None)
+    tensor_parallel = importlib.import_module("megatron.core.tensor_parallel.utils")
+    name = "vocab_range_from_per_partition_vocab_size"
+    changes.wrap(tensor_parallel.VocabUtility, name, _vocabulary_range)
+    optimizer = importlib.import_module("megatron.core.optimizer.optimizer")
+    name = "get_main_grads_for_grad_norm"
+    changes.wrap(optimizer.MegatronOptimizer, name, _gradients_for_norm)
     changes.enter(FilledMasks())
 
 
