@@ -86,8 +86,7 @@ def _gradients_for_norm(
         return theirs(optimizer)
     on_others = {id(gradient) for gradient in theirs(_OfRank(optimizer, 1))}
     return [
-        x if id(x) in on_others else torch.where(rank == 0, x, x.new_zeros(()))
-        for x in on_first
+        x if id(x) in on_others else torch.where(rank == 0, x, x.new_zeros(())) for x in on_first
     ]
 
 
