@@ -1,0 +1,172 @@
+"""What a trace says of each collective, beside what inspection of the program says."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from bisect import bisect
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .._inspect.rows import Row, rows
+from .meetings import Meeting, meetings
+from .ops import HOST, Op, Program, ops
+from .xplane import Space, TraceError
+
+_VERSION = 1  # of the JSON
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A collective of a program: what was predicted of it, and what was measured, on average over
+    its runs and their ranks."""
+
+    module: str
+    predicted: Row | None  # None: ranks that are threads meet, before they hand a program over
+    runs: int
+    ns: float
+    waiting_ns: float  # for a rank that came later
+    beside_ns: float  # while something computed on the same rank
+    last: Mapping[int, int]  # how often which rank came last
+
+    @property
+    def name(self) -> str:
+        """As in the trace."""
+        return self.predicted.name if self.predicted else "ranks meet"
+
+    @property
+    def moving_ns(self) -> float:
+        """Of its time, that in which all were there."""
+        return self.ns - self.waiting_ns
+
+    @property
+    def bytes_per_s(self) -> float:
+        """What came to a rank, in the time in which all were there."""
+        if self.predicted is None or self.moving_ns <= 0:
+            return 0.0
+        return self.predicted.wire_bytes / self.moving_ns * 1e9
+
+
+@dataclass(frozen=True)
+class RankTime:
+    """The time of a rank, in all."""
+
+    rank: int
+    ns: int  # from the first that it did to the last
+    collectives_ns: int
+    waiting_ns: int  # of these
+    last: int  # how often it came last
+    kept_waiting_ns: int  # the others, all together, for it
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Of one folder."""
+
+    folder: str
+    world: int
+    rows: tuple[Timed, ...]  # in the order in which they first ran
+    ranks: tuple[RankTime, ...]
+    alone: int  # collectives of which the trace does not have all ranks
+
+    def to_json(self) -> str:
+        """For programs; times are nanoseconds."""
+        found = dataclasses.asdict(self)
+        for made, row in zip(found["rows"], self.rows, strict=True):
+            made |= {"name": row.name, "moving_ns": row.moving_ns, "bytes_per_s": row.bytes_per_s}
+        return json.dumps({"version": _VERSION, **found}, indent=2)
+
+
+def profile(folder: str, spaces: Sequence[Space]) -> Profile:
+    """Of the traces of all processes of a job."""
+    ran = ops(spaces)
+    of_programs = [op for op in ran if op.program is not HOST]
+    if not of_programs:
+        raise TraceError(
+            f"{folder}: the trace has no instruction of a program that a rank ran. Let it run for "
+            "whole steps, and under torch_xla_cc.launch, or on the pod"
+        )
+    world = max(op.rank for op in ran) + 1
+    met, alone = meetings(ran, world)
+    return Profile(
+        folder, world, tuple(_timed(met, of_programs, world)), tuple(_ranks(ran, met)), alone
+    )
+
+
+def _timed(met: Sequence[Meeting], ran: Iterable[Op], world: int) -> list[Timed]:
+    by_name: dict[tuple[int, str], list[Meeting]] = defaultdict(list)
+    for one in met:
+        by_name[id(one.ops[0].program), one.ops[0].name].append(one)
+    work = _Work(ran)
+    predicted: dict[int, dict[str, Row]] = {}
+    made = []
+    for (_, name), some in by_name.items():
+        program = some[0].ops[0].program
+        if id(program) not in predicted:
+            predicted[id(program)] = _predicted(program, world)
+        every = [(one, op) for one in some for op in one.ops]
+        waiting_ns = sum(one.waited_ns(op) for one, op in every) / len(every)
+        # On the host one rank may hand over the programs of all, while devices run them.
+        whole_ns = sum(op.ns for _, op in every) / len(every)
+        made.append(
+            Timed(
+                program.name,
+                predicted[id(program)].get(name),
+                len(some),
+                waiting_ns if program is HOST else whole_ns,
+                waiting_ns,
+                sum(work.beside(op) for _, op in every) / len(every),
+                dict(Counter(one.last.rank for one in some).most_common()),
+            )
+        )
+    return made
+
+
+def _predicted(program: Program, world: int) -> dict[str, Row]:
+    found = list(program.collectives.values())
+    return {row.name: row for row in rows(found, found, world)}
+
+
+class _Work:
+    """When ranks computed."""
+
+    def __init__(self, ran: Iterable[Op]) -> None:
+        self._ends: dict[int, list[int]] = defaultdict(list)
+        self._begins: dict[int, list[int]] = defaultdict(list)
+        for op in ran:  # in order; what overlaps is made one
+            if op.collective is not None:
+                continue
+            begins, ends = self._begins[op.rank], self._ends[op.rank]
+            if ends and op.begins_ns <= ends[-1]:
+                ends[-1] = max(ends[-1], op.ends_ns)
+            else:
+                begins.append(op.begins_ns)
+                ends.append(op.ends_ns)
+
+    def beside(self, op: Op) -> int:
+        """For how long the op's rank computed while it ran."""
+        begins, ends = self._begins[op.rank], self._ends[op.rank]
+        first = bisect(ends, op.begins_ns)
+        last = bisect(begins, op.ends_ns)
+        spans = zip(begins[first:last], ends[first:last], strict=True)
+        return sum(min(b, op.ends_ns) - max(a, op.begins_ns) for a, b in spans)
+
+
+def _ranks(ran: Sequence[Op], met: Sequence[Meeting]) -> list[RankTime]:
+    waited: Counter[int] = Counter()
+    on_host: Counter[int] = Counter()  # of that
+    kept: Counter[int] = Counter()
+    last = Counter(one.last.rank for one in met)
+    for one in met:
+        for op in one.ops:
+            waited[op.rank] += one.waited_ns(op)
+            on_host[op.rank] += one.waited_ns(op) if op.program is HOST else 0
+            kept[one.last.rank] += one.waited_ns(op)
+    made = []
+    for rank in sorted({op.rank for op in ran}):
+        own = [op for op in ran if op.rank == rank]
+        in_them = on_host[rank] + sum(op.ns for op in own if op.collective)
+        span = max(op.ends_ns for op in own) - min(op.begins_ns for op in own)
+        made.append(RankTime(rank, span, in_them, waited[rank], last[rank], kept[rank]))
+    return made
