@@ -24,13 +24,14 @@ def first_lines(found: Profile) -> list[str]:
     waiting = sum(rank.waiting_ns for rank in found.ranks)
     if whole:
         lines.append(
-            f"{inside / whole:.0%} of the ranks' time in collectives: {waiting / whole:.0%} waiting "
-            f"for ranks that came later, {(inside - waiting) / whole:.0%} moving data"
+            f"{inside / whole:.0%} of the ranks' time in collectives: {waiting / whole:.0%} "
+            f"waiting for ranks that came later, {(inside - waiting) / whole:.0%} moving data"
         )
     late = max(found.ranks, key=lambda rank: rank.kept_waiting_ns)
     if late.kept_waiting_ns:
         lines.append(
-            f"rank {late.rank} kept the others waiting longest: {ms(late.kept_waiting_ns)} ms in all"
+            f"rank {late.rank} kept the others waiting longest: "
+            f"{ms(late.kept_waiting_ns)} ms in all"
         )
     if found.alone:
         lines.append(f"{found.alone} collectives at the trace's ends, without all of their ranks")

@@ -1,8 +1,8 @@
 """Whose work the threads of a process do, where several ranks share it.
 
 Events of XLA:CPU do not say which device they are of. But what hands a rank's program over is an
-event with its number (_threads/traced.py), and pools of threads say which task was begun from where:
-so each task is the rank's from which it was begun.
+event with its number (_threads/traced.py), and pools of threads say where each task was begun: it
+is the rank's for which that was.
 """
 
 from __future__ import annotations

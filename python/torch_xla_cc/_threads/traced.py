@@ -1,8 +1,8 @@
 """Whose program it is, in traces of torch_xla's profiler.
 
 A thread of one rank may hand the programs of all to their devices, and events of XLA:CPU do not
-say which device they are of. `txcc profile` finds it by an event around what hands a program over; and
-by another how long a rank waits for the others before that. Names as in _profile/threads.py.
+say which device they are of. `txcc profile` finds it by an event around what hands a program over;
+and by another how long a rank waits for the others before that. Names as in _profile/threads.py.
 """
 
 from __future__ import annotations
