@@ -51,7 +51,7 @@ class Op:
 
 def ops(spaces: Sequence[Space]) -> list[Op]:
     """Of all processes. What is known to be of no rank is left out, and what runs others."""
-    found = []
+    found: list[Op] = []
     for number, space in enumerate(spaces):
         programs = {key: _program(data) for key, data in space.programs.items()}
         for plane in space.planes:

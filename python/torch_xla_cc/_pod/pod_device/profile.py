@@ -23,7 +23,7 @@ class Profile:
     """A trace that runs."""
 
     def __init__(self) -> None:
-        from jaxlib import _profiler  # type: ignore[import-untyped,unused-ignore]
+        import jaxlib._profiler as _profiler  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
         options = _profiler.ProfileOptions()
         options.python_tracer_level = 0  # no functions of this process's Python
