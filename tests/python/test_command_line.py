@@ -22,6 +22,7 @@ COMMANDS = sorted(cli.txcc.commands)
 OPTIONS = {
     "inspect": ["target", "step", "ranks", "rank", "option", "timeout", "dump", "module", "format"],
     "compare": ["module", "format"],
+    "profile": ["format"],
     "capabilities": ["op", "target", "format"],
     "doctor": ["format"],
     "completion": [],

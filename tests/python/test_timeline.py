@@ -150,7 +150,8 @@ def test_before_and_after(made):
 
 # Each page in a frame as wide as a phone: how wide its content is, and a piece that is opened.
 FRAMES = """<!DOCTYPE html><body>{frames}<script>
-onload = () => {{ document.body.dataset.seen = JSON.stringify([...document.querySelectorAll("iframe")].map(frame => {{
+onload = () => {{ const frames = [...document.querySelectorAll("iframe")];
+  document.body.dataset.seen = JSON.stringify(frames.map(frame => {{
   const page = frame.contentDocument, piece = page.querySelector(".computes details");
   const closed = piece.getBoundingClientRect().height;
   piece.querySelector("summary").click();
