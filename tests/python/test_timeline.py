@@ -1,5 +1,6 @@
 """The step as a timeline, and two of them side by side; programs of thousands of instructions."""
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -109,6 +110,24 @@ def test_the_page_shows_what_overlaps(made):
     assert pieces[-1] == "piece whole idle"
     assert "%dot.0 = f32[64,64] dot(%add.0.2, %add.0.2)" in page.text
     assert "file:///train.py#L7" in {one["href"] for one in page.of("a")}
+
+
+def test_lines_of_python_are_shown(made, tmp_path):
+    (tmp_path / "train.py").write_text("a = 1\n" * 5 + "if a < 2:\n    loss = f(x)\nb = 2\n")
+    (tmp_path / "secret.txt").write_text("a = 1\n" * 9)
+
+    def page(name):
+        found = made(1, 1)
+        parts = []
+        for part in found.schedule:
+            lines = [dataclasses.replace(one, file=f"{tmp_path}/{name}") for one in part.lines]
+            parts.append(dataclasses.replace(part, lines=tuple(lines)))
+        return report.Report(**{**vars(found), "schedule": tuple(parts)}).to_html()
+
+    assert "    6  if a &lt; 2:\n<b>    7      loss = f(x)</b>\n    8  b = 2</pre>" in page(
+        "train.py"
+    )
+    assert "<pre" not in page("secret.txt") and "<pre" not in page("absent.py")
 
 
 def test_names_are_text(made):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import linecache
 from collections.abc import Sequence
 from html import escape
 from itertools import groupby
@@ -13,6 +15,7 @@ from .schedule import COMPUTES, ENDS, MOST_PARTS, STARTS, WHOLE, Line, Part
 from .words import became
 
 _MOST_LANES = 8  # of collectives that are under way at once; more share the last
+_SNIPPETS = 3  # lines of Python that are shown of a piece
 _NAMED = 2  # instructions that a run is called after
 
 LEGEND = (
@@ -106,11 +109,13 @@ class _Computation:
                 f"</summary>{_listed(part.lines)}{others}</details></div>"
             )
         row = self._rows[part.row]
+        # The start of a fusion that is a collective has no line of its own.
+        lines = [one if one.file else _at(one, row) for one in part.lines]
         if part.kind == ENDS:
             head = f'<span class="what">{escape(row.after)}-done</span>'
             return (
                 f'<div role="listitem" class="piece ends {_state(row)}"{place}><details><summary>'
-                f"{head}</summary>{_listed(part.lines)}</details></div>"
+                f"{head}</summary>{_listed(lines)}</details></div>"
             )
         head = (
             f'<span class="what">{escape(became(row))}</span> {_says_short(row)} '
@@ -123,11 +128,15 @@ class _Computation:
             named = f' id="{self._name}-s{part.row}"'
         return (
             f'<div role="listitem" class="piece {part.kind} {_state(row)}"{named}{place}><details>'
-            f"<summary>{head}</summary>{_listed(part.lines)}{link}</details></div>"
+            f"<summary>{head}</summary>{_listed(lines)}{link}</details></div>"
         )
 
     def _bar(self, kind: str, size: int) -> str:
         return f'<span class="scale {kind}" style="--part:{size / self._most:.4f}"></span>'
+
+
+def _at(line: Line, row: Row) -> Line:
+    return dataclasses.replace(line, file=row.file, line=row.line)
 
 
 def _state(row: Row) -> str:
@@ -165,4 +174,24 @@ def _listed(lines: Sequence[Line]) -> str:
         place = source(line.file, line.line)
         size = f" {sized(line.work_bytes)}" if line.work_bytes else ""
         items.append(f"<li><code>{escape(line.text)}</code>{size} {place}</li>")
-    return f'<ul class="hlo">{"".join(items)}</ul>'
+    places = dict.fromkeys((line.file, line.line) for line in lines)
+    snippets = [snippet for place in places if (snippet := _snippet(*place))]
+    return f'<ul class="hlo">{"".join(items)}</ul>{"".join(snippets[:_SNIPPETS])}'
+
+
+def _snippet(file: str, line: int) -> str:
+    """The line of Python, and what is around it, if the file is here.
+
+    Of other files than Python's nothing is shown: the page may be mailed, and a dump that came from
+    elsewhere may name any.
+    """
+    if not file.endswith(".py"):
+        return ""
+    around = [(n, linecache.getline(file, n).rstrip()) for n in range(line - 1, line + 2) if n > 0]
+    if not any(text for n, text in around if n == line):
+        return ""
+    shown = [f"{n:>5}  {escape(text)}" for n, text in around]
+    marked = [
+        f"<b>{text}</b>" if n == line else text for (n, _), text in zip(around, shown, strict=True)
+    ]
+    return f'<pre aria-label="{escape(f"{file}:{line}")}">' + "\n".join(marked) + "</pre>"

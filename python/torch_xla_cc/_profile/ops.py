@@ -12,6 +12,7 @@ from .threads import Threads
 from .xplane import Plane, Space
 
 _POD = re.compile(r"/device:CUSTOM:POD:(\d+)")  # as in _pod/pod_device/profile.py
+_UNKNOWN = -1
 _HOLDERS = frozenset({"call", "while", "conditional"})  # what runs in them has events of its own
 
 
@@ -49,15 +50,17 @@ class Op:
         return self.ends_ns - self.begins_ns
 
 
-def ops(spaces: Sequence[Space]) -> list[Op]:
-    """Of all processes. What is known to be of no rank is left out, and what runs others."""
+def ops(spaces: Sequence[Space]) -> tuple[list[Op], int]:
+    """Of all processes, but for what runs others; and of how many the rank is not known."""
     found: list[Op] = []
     for number, space in enumerate(spaces):
         programs = {key: _program(data) for key, data in space.programs.items()}
         for plane in space.planes:
             if "hlo_op" in plane.stat_ids:
                 found += _of_plane(space, plane, programs, number)
-    return sorted(found, key=lambda one: (one.rank, one.begins_ns, -one.ends_ns))
+    placed = [one for one in found if one.rank != _UNKNOWN]
+    placed.sort(key=lambda one: (one.rank, one.begins_ns, -one.ends_ns))
+    return placed, len(found) - len(placed)
 
 
 def _program(data: bytes) -> Program:
@@ -76,7 +79,7 @@ def _of_plane(
     space: Space, plane: Plane, programs: dict[int, Program], number: int
 ) -> Iterator[Op]:
     pod = _POD.fullmatch(plane.name)
-    rank: int | None = int(pod[1]) if pod else number
+    rank = int(pod[1]) if pod else number
     threads = Threads(plane)
     for who, begins, ends in threads.met:
         yield Op(who, HOST, MEET, space.start_ns + begins, space.start_ns + ends)
@@ -88,7 +91,7 @@ def _of_plane(
             if name is None or program is None or name in program.holders:
                 continue
             if threads.shared:
-                rank = threads.rank(place, event.offset_ps)
-            if rank is not None:
-                begins = begin_ns + event.offset_ps // 1000
-                yield Op(rank, program, str(name), begins, begins + event.duration_ps // 1000)
+                found = threads.rank(place, event.offset_ps)
+                rank = _UNKNOWN if found is None else found
+            begins = begin_ns + event.offset_ps // 1000
+            yield Op(rank, program, str(name), begins, begins + event.duration_ps // 1000)

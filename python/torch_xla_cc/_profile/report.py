@@ -69,6 +69,7 @@ class Profile:
     rows: tuple[Timed, ...]  # in the order in which they first ran
     ranks: tuple[RankTime, ...]
     alone: int  # collectives of which the trace does not have all ranks
+    unknown: int  # instructions of which it does not say whose they are
 
     def to_json(self) -> str:
         """For programs; times are nanoseconds."""
@@ -80,7 +81,7 @@ class Profile:
 
 def profile(folder: str, spaces: Sequence[Space]) -> Profile:
     """Of the traces of all processes of a job."""
-    ran = ops(spaces)
+    ran, unknown = ops(spaces)
     of_programs = [op for op in ran if op.program is not HOST]
     if not of_programs:
         raise TraceError(
@@ -89,9 +90,8 @@ def profile(folder: str, spaces: Sequence[Space]) -> Profile:
         )
     world = max(op.rank for op in ran) + 1
     met, alone = meetings(ran, world)
-    return Profile(
-        folder, world, tuple(_timed(met, of_programs, world)), tuple(_ranks(ran, met)), alone
-    )
+    timed = tuple(_timed(met, of_programs, world))
+    return Profile(folder, world, timed, tuple(_ranks(ran, met)), alone, unknown)
 
 
 def _timed(met: Sequence[Meeting], ran: Iterable[Op], world: int) -> list[Timed]:

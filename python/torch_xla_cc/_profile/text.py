@@ -35,6 +35,8 @@ def first_lines(found: Profile) -> list[str]:
         )
     if found.alone:
         lines.append(f"{found.alone} collectives at the trace's ends, without all of their ranks")
+    if found.unknown:
+        lines.append(f"{found.unknown} instructions of programs that were begun before the trace")
     return lines
 
 
