@@ -115,7 +115,7 @@ def test_pairs_wait_for_who_sends_to_them(tmp_path):
     hlo = program("collective-permute", [(0, 1)])
     write(tmp_path, 0, [("meet", 5, 6)], hlo)
     write(tmp_path, 1, [("meet", 1, 7)], hlo)
-    (one,), _ = meetings.meetings(ops.ops(xplane.spaces(tmp_path))[0], 2)
+    (one,), _ = meetings.meetings(ops.ran(xplane.spaces(tmp_path)), 2)
     assert [one.waited_ns(op) for op in one.ops] == [0, 4 * MS]
 
 

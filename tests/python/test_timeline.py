@@ -83,7 +83,7 @@ def test_a_large_program_stays_small(made):
     assert len(runs) == 40 and all(len(part.lines) == 24 for part in runs)
     assert runs[0].others == "176 add"
     assert len(found.to_html()) < 400_000
-    most = made(600, 1)
+    most = made(340, 1)
     assert len(most.schedule) == schedule.MOST_PARTS
     assert f"The first {schedule.MOST_PARTS:,} pieces are shown" in most.to_html()
     page = Page(most.to_html())  # links lead to what is there, also where rows are left out

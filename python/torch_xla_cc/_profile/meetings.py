@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .._hlo.collectives import Collective
 from .._hlo.traffic import BY_PAIRS, participants
-from .ops import HOST, Op
+from .ops import Op, Ran
 
-_NOBODY, _ON_HOST = (-1,), (-2,)  # in place of groups
+_NOBODY = (-1,)  # in place of a group
 # A rank may be done with these before others begin: it only gives.
 _ONE_WAY = BY_PAIRS | {"collective-broadcast"}
 
@@ -43,26 +43,21 @@ class Meeting:
         return {other.rank for other in self.ops}
 
 
-def meetings(ops: Iterable[Op], world: int) -> tuple[list[Meeting], int]:
-    """Of these, which are in order of time on each rank; and how many of them met nobody.
+def meetings(ran: Ran, world: int) -> tuple[list[Meeting], int]:
+    """Of what ran, and on the host; and how many collectives met nobody.
 
     Each group has the same row of collectives on all of its ranks, but a trace may begin or end
     within it.
     """
     rows: dict[tuple[int, ...], dict[int, list[Op]]] = defaultdict(lambda: defaultdict(list))
-    for op in ops:
-        if op.program is HOST:
-            rows[_ON_HOST][op.rank].append(op)
-        elif (collective := op.collective) is not None:
+    for op in ran.ops:
+        if (collective := op.collective) is not None:
             rows[_group(collective, op.rank, world)][op.rank].append(op)
-    found: list[Meeting] = []
+    found = [Meeting(some) for some in ran.on_host]
     alone = 0
     for group, by_rank in rows.items():
         if group == _NOBODY:
             alone += sum(map(len, by_rank.values()))
-            continue
-        if group == _ON_HOST:
-            found += _met(by_rank)
             continue
         some = list(_met(by_rank)) if len(by_rank) == len(group) else []
         alone += sum(map(len, by_rank.values())) - sum(len(one.ops) for one in some)
@@ -90,9 +85,10 @@ def _met(by_rank: dict[int, list[Op]]) -> Iterator[Meeting]:
 
 
 def _fit(heads: list[Op]) -> bool:
-    collectives = [op.collective for op in heads]
-    kinds = {(one.opcode, one.operand_bytes) if one else ("", 0) for one in collectives}
-    if len(kinds) != 1:
+    """Whether they may have met."""
+    kinds = {(c.opcode, c.operand_bytes) for op in heads if (c := op.collective) is not None}
+    of_one_program = len({op.program.name for op in heads}) == 1
+    if len(kinds) != 1 or (of_one_program and len({op.name for op in heads}) > 1):
         return False
     came = max(op.begins_ns for op in heads)
     return next(iter(kinds))[0] in _ONE_WAY or all(op.ends_ns >= came for op in heads)

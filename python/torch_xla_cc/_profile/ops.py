@@ -50,17 +50,33 @@ class Op:
         return self.ends_ns - self.begins_ns
 
 
-def ops(spaces: Sequence[Space]) -> tuple[list[Op], int]:
-    """Of all processes, but for what runs others; and of how many the rank is not known."""
+@dataclass(frozen=True)
+class Ran:
+    """What the processes of a job ran."""
+
+    ops: list[Op]  # in order of time, rank by rank; not what only runs others
+    on_host: list[tuple[Op, ...]]  # where ranks that are threads met
+    unknown: int  # instructions of which it is not known whose they are
+
+
+def ran(spaces: Sequence[Space]) -> Ran:
+    """Of the traces of all processes."""
     found: list[Op] = []
+    on_host: list[tuple[Op, ...]] = []
     for number, space in enumerate(spaces):
         programs = {key: _program(data) for key, data in space.programs.items()}
         for plane in space.planes:
-            if "hlo_op" in plane.stat_ids:
-                found += _of_plane(space, plane, programs, number)
+            if "hlo_op" not in plane.stat_ids:
+                continue
+            threads = Threads(plane)
+            found += _of_plane(space, plane, threads, programs, number)
+            for ends, came in threads.meetings():
+                times = [(rank, space.start_ns + at) for rank, at in sorted(came.items())]
+                until = space.start_ns + ends
+                on_host.append(tuple(Op(rank, HOST, MEET, at, until) for rank, at in times))
     placed = [one for one in found if one.rank != _UNKNOWN]
     placed.sort(key=lambda one: (one.rank, one.begins_ns, -one.ends_ns))
-    return placed, len(found) - len(placed)
+    return Ran(placed, on_host, len(found) - len(placed))
 
 
 def _program(data: bytes) -> Program:
@@ -76,13 +92,10 @@ def _program(data: bytes) -> Program:
 
 
 def _of_plane(
-    space: Space, plane: Plane, programs: dict[int, Program], number: int
+    space: Space, plane: Plane, threads: Threads, programs: dict[int, Program], number: int
 ) -> Iterator[Op]:
     pod = _POD.fullmatch(plane.name)
     rank = int(pod[1]) if pod else number
-    threads = Threads(plane)
-    for who, begins, ends in threads.met:
-        yield Op(who, HOST, MEET, space.start_ns + begins, space.start_ns + ends)
     for place, line in enumerate(plane.message.lines):
         begin_ns = space.start_ns + line.timestamp_ns
         for event in line.events:

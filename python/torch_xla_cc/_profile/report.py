@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from bisect import bisect
 from collections import Counter, defaultdict
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 from .._inspect.rows import Row, rows
 from .meetings import Meeting, meetings
-from .ops import HOST, Op, Program, ops
+from .ops import HOST, Op, Program, Ran, ran
 from .xplane import Space, TraceError
 
 _VERSION = 1  # of the JSON
@@ -56,6 +57,7 @@ class RankTime:
     ns: int  # from the first that it did to the last
     collectives_ns: int
     waiting_ns: int  # of these
+    host_ns: int  # waiting before programs were handed over, beside what the device did
     last: int  # how often it came last
     kept_waiting_ns: int  # the others, all together, for it
 
@@ -81,24 +83,23 @@ class Profile:
 
 def profile(folder: str, spaces: Sequence[Space]) -> Profile:
     """Of the traces of all processes of a job."""
-    ran, unknown = ops(spaces)
-    of_programs = [op for op in ran if op.program is not HOST]
-    if not of_programs:
+    found = ran(spaces)
+    if not found.ops:
         raise TraceError(
             f"{folder}: the trace has no instruction of a program that a rank ran. Let it run for "
             "whole steps, and under torch_xla_cc.launch, or on the pod"
         )
-    world = max(op.rank for op in ran) + 1
-    met, alone = meetings(ran, world)
-    timed = tuple(_timed(met, of_programs, world))
-    return Profile(folder, world, timed, tuple(_ranks(ran, met)), alone, unknown)
+    world = max(op.rank for op in found.ops) + 1
+    met, alone = meetings(found, world)
+    timed = tuple(_timed(met, found.ops, world))
+    return Profile(folder, world, timed, tuple(_ranks(found, met)), alone, found.unknown)
 
 
-def _timed(met: Sequence[Meeting], ran: Iterable[Op], world: int) -> list[Timed]:
+def _timed(met: Sequence[Meeting], ops: Sequence[Op], world: int) -> list[Timed]:
     by_name: dict[tuple[int, str], list[Meeting]] = defaultdict(list)
     for one in met:
         by_name[id(one.ops[0].program), one.ops[0].name].append(one)
-    work = _Work(ran)
+    work = _Work(ops)
     predicted: dict[int, dict[str, Row]] = {}
     made = []
     for (_, name), some in by_name.items():
@@ -107,14 +108,12 @@ def _timed(met: Sequence[Meeting], ran: Iterable[Op], world: int) -> list[Timed]
             predicted[id(program)] = _predicted(program, world)
         every = [(one, op) for one in some for op in one.ops]
         waiting_ns = sum(one.waited_ns(op) for one, op in every) / len(every)
-        # On the host one rank may hand over the programs of all, while devices run them.
-        whole_ns = sum(op.ns for _, op in every) / len(every)
         made.append(
             Timed(
                 program.name,
                 predicted[id(program)].get(name),
                 len(some),
-                waiting_ns if program is HOST else whole_ns,
+                sum(op.ns for _, op in every) / len(every),
                 waiting_ns,
                 sum(work.beside(op) for _, op in every) / len(every),
                 dict(Counter(one.last.rank for one in some).most_common()),
@@ -131,10 +130,10 @@ def _predicted(program: Program, world: int) -> dict[str, Row]:
 class _Work:
     """When ranks computed."""
 
-    def __init__(self, ran: Iterable[Op]) -> None:
+    def __init__(self, ops: Iterable[Op]) -> None:
         self._ends: dict[int, list[int]] = defaultdict(list)
         self._begins: dict[int, list[int]] = defaultdict(list)
-        for op in ran:  # in order; what overlaps is made one
+        for op in ops:  # in order; what overlaps is made one
             if op.collective is not None:
                 continue
             begins, ends = self._begins[op.rank], self._ends[op.rank]
@@ -153,20 +152,30 @@ class _Work:
         return sum(min(b, op.ends_ns) - max(a, op.begins_ns) for a, b in spans)
 
 
-def _ranks(ran: Sequence[Op], met: Sequence[Meeting]) -> list[RankTime]:
-    waited: Counter[int] = Counter()
-    on_host: Counter[int] = Counter()  # of that
+def _ranks(found: Ran, met: Sequence[Meeting]) -> list[RankTime]:
+    waited: dict[bool, Counter[int]] = {False: Counter(), True: Counter()}  # True: on the host
     kept: Counter[int] = Counter()
+    inside: Counter[int] = Counter()
     last = Counter(one.last.rank for one in met)
     for one in met:
         for op in one.ops:
-            waited[op.rank] += one.waited_ns(op)
-            on_host[op.rank] += one.waited_ns(op) if op.program is HOST else 0
+            waited[op.program is HOST][op.rank] += one.waited_ns(op)
             kept[one.last.rank] += one.waited_ns(op)
-    made = []
-    for rank in sorted({op.rank for op in ran}):
-        own = [op for op in ran if op.rank == rank]
-        in_them = on_host[rank] + sum(op.ns for op in own if op.collective)
-        span = max(op.ends_ns for op in own) - min(op.begins_ns for op in own)
-        made.append(RankTime(rank, span, in_them, waited[rank], last[rank], kept[rank]))
-    return made
+    begins: dict[int, int] = {}
+    ends: dict[int, int] = {}
+    for op in [*found.ops, *itertools.chain(*found.on_host)]:
+        begins[op.rank] = min(op.begins_ns, begins.get(op.rank, op.begins_ns))
+        ends[op.rank] = max(op.ends_ns, ends.get(op.rank, op.ends_ns))
+        inside[op.rank] += op.ns if op.collective else 0
+    return [
+        RankTime(
+            rank,
+            ends[rank] - begins[rank],
+            inside[rank],
+            waited[False][rank],
+            waited[True][rank],
+            last[rank],
+            kept[rank],
+        )
+        for rank in sorted(begins)
+    ]

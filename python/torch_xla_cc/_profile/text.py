@@ -27,6 +27,9 @@ def first_lines(found: Profile) -> list[str]:
             f"{inside / whole:.0%} of the ranks' time in collectives: {waiting / whole:.0%} "
             f"waiting for ranks that came later, {(inside - waiting) / whole:.0%} moving data"
         )
+    host = sum(rank.host_ns for rank in found.ranks)
+    if host:
+        lines.append(f"{ms(host)} ms waiting on the host, of all ranks together")
     late = max(found.ranks, key=lambda rank: rank.kept_waiting_ns)
     if late.kept_waiting_ns:
         lines.append(
@@ -79,14 +82,16 @@ def _last(times: Mapping[int, int]) -> str:
 
 def _ranks(found: Profile) -> Table:
     table = Table(title="Ranks, in milliseconds", title_justify="left")
-    for heading in (
-        *("rank", "time", "in collectives", "of that waiting", "came last", "kept others waiting"),
-    ):
+    headings = (
+        *("rank", "time", "in collectives", "of that waiting", "waiting on the host"),
+        *("came last", "kept others waiting"),
+    )
+    for heading in headings:
         table.add_column(heading, justify="right")
     for rank in found.ranks:
         table.add_row(
             *(str(rank.rank), ms(rank.ns), ms(rank.collectives_ns), ms(rank.waiting_ns)),
-            *(f"{rank.last:,}", ms(rank.kept_waiting_ns)),
+            *(ms(rank.host_ns), f"{rank.last:,}", ms(rank.kept_waiting_ns)),
         )
     return table
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 from .xplane import Plane
@@ -29,9 +30,10 @@ class Threads:
         # and when a rank's program is handed over, until when, and which rank's.
         self._tasks: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         self._handed: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-        # When ranks met before they handed programs over: each, from when until when, by the line's
-        # own clock.
-        self.met: list[tuple[int, int, int]] = []
+        # When ranks came to meet the others, and when their programs were handed over after that:
+        # by the clock of the trace.
+        self._came: list[tuple[int, int]] = []
+        self._went: list[tuple[int, int]] = []
         self._known: dict[int, int | None] = {}  # ranks of tasks
         for number, line in enumerate(plane.message.lines):
             self._read(plane, number, line)
@@ -51,11 +53,12 @@ class Threads:
                 task = 0
             elif name.startswith(_RANK):
                 ends = at + event.duration_ps
-                self._handed[number].append((at, ends, int(name.removeprefix(_RANK))))
+                rank = int(name.removeprefix(_RANK))
+                self._handed[number].append((at, ends, rank))
+                self._went.append((line.timestamp_ns + at // 1000, rank))
             elif name.startswith(_MEETS):
-                begins_ns = line.timestamp_ns + at // 1000
-                ends_ns = begins_ns + event.duration_ps // 1000
-                self.met.append((int(name.removeprefix(_MEETS)), begins_ns, ends_ns))
+                rank = int(name.removeprefix(_MEETS))
+                self._came.append((line.timestamp_ns + at // 1000, rank))
         if task:  # it had not ended when the trace did
             self._tasks[number].append((begins, 1 << 62, task))
 
@@ -63,6 +66,25 @@ class Threads:
     def shared(self) -> bool:
         """Whether it is known whose anything is."""
         return bool(self._handed)
+
+    def meetings(self) -> Iterator[tuple[int, dict[int, int]]]:
+        """When ranks met on the host: when that ended, and when each of them came.
+
+        Programs of all are handed over at once. Who came before the trace began is not in it.
+        """
+        came: dict[int, list[int]] = defaultdict(list)
+        for at, rank in sorted(self._came):
+            came[rank].append(at)
+        went: dict[int, int] = {}
+        for at, rank in [*sorted(self._went), (1 << 62, -1)]:
+            if rank in went or rank < 0:
+                ends = min(went.values(), default=0)
+                last = {one: bisect(came[one], when) - 1 for one, when in went.items()}
+                met = {one: came[one][i] for one, i in last.items() if i >= 0}
+                if len(met) > 1:
+                    yield max(ends, *met.values()), met
+                went = {}
+            went[rank] = at
 
     def rank(self, line: int, at: int) -> int | None:
         """Of what happens there and then, if it is known."""
