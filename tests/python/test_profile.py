@@ -91,7 +91,10 @@ def test_who_waited_for_whom(tmp_path):
     )
     assert (second.kept_waiting_ns, second.last, second.waiting_ns) == (4 * MS, 2, 0)
     said = "\n".join(text.first_lines(made))
-    assert "2 ranks, 2 meetings" in said and "rank 1 kept the others waiting longest: 4.000" in said
+    assert (
+        "2 ranks, 2 runs of collectives" in said
+        and "rank 1 kept the others waiting longest: 4.000" in said
+    )
 
 
 def test_what_computes_meanwhile(tmp_path):
@@ -108,7 +111,20 @@ def test_a_trace_that_begins_later(tmp_path):
     write(tmp_path, 1, [("meet", 4, 5), ("meet", 6, 7)], program())
     made = found(tmp_path)
     assert (made.rows[0].runs, made.alone, made.rows[0].last) == (2, 1, {1: 1, 0: 1})
-    assert "1 collectives at the trace's ends" in "\n".join(text.first_lines(made))
+    assert "1 collectives that not all of their ranks' traces have" in "\n".join(
+        text.first_lines(made)
+    )
+
+
+def test_traces_of_different_times(tmp_path):
+    """There is nothing to say of waiting, but something of time."""
+    write(tmp_path, 0, [("meet", 1, 2), ("meet", 3, 5)], program())
+    write(tmp_path, 1, [("meet", 11, 12)], program())
+    made = found(tmp_path)
+    (row,) = made.rows
+    assert (row.runs, row.waiting_ns, row.last, made.alone) == (2, None, {}, 3)
+    assert row.ns == pytest.approx(4 / 3 * MS) and row.bytes_per_s > 0
+    assert any("?" in cell for column in text.tables(made)[0].columns for cell in column.cells)
 
 
 def test_pairs_wait_for_who_sends_to_them(tmp_path):

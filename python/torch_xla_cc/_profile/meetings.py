@@ -43,8 +43,8 @@ class Meeting:
         return {other.rank for other in self.ops}
 
 
-def meetings(ran: Ran, world: int) -> tuple[list[Meeting], int]:
-    """Of what ran, and on the host; and how many collectives met nobody.
+def meetings(ran: Ran, world: int) -> tuple[list[Meeting], list[Op]]:
+    """Of what ran, and on the host; and the collectives of which the others' part is not there.
 
     Each group has the same row of collectives on all of its ranks, but a trace may begin or end
     within it.
@@ -54,13 +54,12 @@ def meetings(ran: Ran, world: int) -> tuple[list[Meeting], int]:
         if (collective := op.collective) is not None:
             rows[_group(collective, op.rank, world)][op.rank].append(op)
     found = [Meeting(some) for some in ran.on_host]
-    alone = 0
+    alone: list[Op] = []
     for group, by_rank in rows.items():
-        if group == _NOBODY:
-            alone += sum(map(len, by_rank.values()))
-            continue
-        some = list(_met(by_rank)) if len(by_rank) == len(group) else []
-        alone += sum(map(len, by_rank.values())) - sum(len(one.ops) for one in some)
+        whole = group != _NOBODY and len(by_rank) == len(group)
+        some = list(_met(by_rank)) if whole else []
+        met = {id(op) for one in some for op in one.ops}
+        alone += [op for ops in by_rank.values() for op in ops if id(op) not in met]
         found += some
     return sorted(found, key=lambda one: one.last.begins_ns), alone
 

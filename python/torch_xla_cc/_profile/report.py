@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from .._inspect.rows import Row, rows
 from .meetings import Meeting, meetings
-from .ops import HOST, Op, Program, Ran, ran
+from .ops import HOST, Op, Ran, ran
 from .xplane import Space, TraceError
 
 _VERSION = 1  # of the JSON
@@ -24,22 +24,18 @@ class Timed:
     its runs and their ranks."""
 
     module: str
+    name: str  # as in the trace
     predicted: Row | None  # None: ranks that are threads meet, before they hand a program over
     runs: int
     ns: float
-    waiting_ns: float  # for a rank that came later
     beside_ns: float  # while something computed on the same rank
+    waiting_ns: float | None  # for a rank that came later; None: no other rank's part is there
     last: Mapping[int, int]  # how often which rank came last
-
-    @property
-    def name(self) -> str:
-        """As in the trace."""
-        return self.predicted.name if self.predicted else "ranks meet"
 
     @property
     def moving_ns(self) -> float:
         """Of its time, that in which all were there."""
-        return self.ns - self.waiting_ns
+        return self.ns - (self.waiting_ns or 0)
 
     @property
     def bytes_per_s(self) -> float:
@@ -77,7 +73,7 @@ class Profile:
         """For programs; times are nanoseconds."""
         found = dataclasses.asdict(self)
         for made, row in zip(found["rows"], self.rows, strict=True):
-            made |= {"name": row.name, "moving_ns": row.moving_ns, "bytes_per_s": row.bytes_per_s}
+            made |= {"moving_ns": row.moving_ns, "bytes_per_s": row.bytes_per_s}
         return json.dumps({"version": _VERSION, **found}, indent=2)
 
 
@@ -91,40 +87,48 @@ def profile(folder: str, spaces: Sequence[Space]) -> Profile:
         )
     world = max(op.rank for op in found.ops) + 1
     met, alone = meetings(found, world)
-    timed = tuple(_timed(met, found.ops, world))
-    return Profile(folder, world, timed, tuple(_ranks(found, met)), alone, found.unknown)
+    timed = _timed(met, alone, _Work(found.ops), world)
+    ranks = tuple(_ranks(found, met))
+    return Profile(folder, world, tuple(timed), ranks, len(alone), found.unknown)
 
 
-def _timed(met: Sequence[Meeting], ops: Sequence[Op], world: int) -> list[Timed]:
-    by_name: dict[tuple[int, str], list[Meeting]] = defaultdict(list)
+def _timed(met: Sequence[Meeting], alone: Iterable[Op], work: _Work, world: int) -> list[Timed]:
+    by_name: dict[tuple[str, str], list[Meeting]] = defaultdict(list)
     for one in met:
-        by_name[id(one.ops[0].program), one.ops[0].name].append(one)
-    work = _Work(ops)
-    predicted: dict[int, dict[str, Row]] = {}
+        by_name[one.ops[0].program.name, one.ops[0].name].append(one)
+    left: dict[tuple[str, str], list[Op]] = defaultdict(list)
+    for op in alone:
+        left[op.program.name, op.name].append(op)
+    predicted = _Predictions(world)
     made = []
-    for (_, name), some in by_name.items():
-        program = some[0].ops[0].program
-        if id(program) not in predicted:
-            predicted[id(program)] = _predicted(program, world)
+    for (module, name), some in by_name.items():
         every = [(one, op) for one in some for op in one.ops]
         waiting_ns = sum(one.waited_ns(op) for one, op in every) / len(every)
-        made.append(
-            Timed(
-                program.name,
-                predicted[id(program)].get(name),
-                len(some),
-                sum(op.ns for _, op in every) / len(every),
-                waiting_ns,
-                sum(work.beside(op) for _, op in every) / len(every),
-                dict(Counter(one.last.rank for one in some).most_common()),
-            )
-        )
+        last = dict(Counter(one.last.rank for one in some).most_common())
+        ops = [op for _, op in every]
+        row = predicted.of(ops[0])
+        made.append(Timed(module, name, row, len(some), *work.means(ops), waiting_ns, last))
+    for (module, name), ops in left.items():
+        if (module, name) not in by_name:
+            runs = max(Counter(op.rank for op in ops).values())
+            made.append(Timed(module, name, predicted.of(ops[0]), runs, *work.means(ops), None, {}))
     return made
 
 
-def _predicted(program: Program, world: int) -> dict[str, Row]:
-    found = list(program.collectives.values())
-    return {row.name: row for row in rows(found, found, world)}
+class _Predictions:
+    """What inspection says of the programs that ran."""
+
+    def __init__(self, world: int) -> None:
+        self._world = world
+        self._known: dict[int, dict[str, Row]] = {}
+
+    def of(self, op: Op) -> Row | None:
+        """None where ranks meet on the host."""
+        key = id(op.program)
+        if key not in self._known:
+            found = list(op.program.collectives.values())
+            self._known[key] = {row.name: row for row in rows(found, found, self._world)}
+        return self._known[key].get(op.name)
 
 
 class _Work:
@@ -143,7 +147,12 @@ class _Work:
                 begins.append(op.begins_ns)
                 ends.append(op.ends_ns)
 
-    def beside(self, op: Op) -> int:
+    def means(self, ops: Sequence[Op]) -> tuple[float, float]:
+        """How long they took, and computed meanwhile."""
+        beside = sum(self._beside(op) for op in ops)
+        return sum(op.ns for op in ops) / len(ops), beside / len(ops)
+
+    def _beside(self, op: Op) -> int:
         """For how long the op's rank computed while it ran."""
         begins, ends = self._begins[op.rank], self._ends[op.rank]
         first = bisect(ends, op.begins_ns)

@@ -18,7 +18,8 @@ def tables(found: Profile) -> list[Table]:
 
 def first_lines(found: Profile) -> list[str]:
     """What matters most."""
-    lines = [f"{found.folder}: {found.world} ranks, {sum(row.runs for row in found.rows)} meetings"]
+    runs = sum(row.runs for row in found.rows if row.predicted)
+    lines = [f"{found.folder}: {found.world} ranks, {runs} runs of collectives"]
     whole = sum(rank.ns for rank in found.ranks)
     inside = sum(rank.collectives_ns for rank in found.ranks)
     waiting = sum(rank.waiting_ns for rank in found.ranks)
@@ -37,7 +38,7 @@ def first_lines(found: Profile) -> list[str]:
             f"{ms(late.kept_waiting_ns)} ms in all"
         )
     if found.alone:
-        lines.append(f"{found.alone} collectives at the trace's ends, without all of their ranks")
+        lines.append(f"{found.alone} collectives that not all of their ranks' traces have")
     if found.unknown:
         lines.append(f"{found.unknown} instructions of programs that were begun before the trace")
     return lines
@@ -63,7 +64,10 @@ def _collectives(found: Profile) -> Table:
 
 
 def _cells(row: Timed) -> list[str]:
-    figures = [f"{row.runs:,}", ms(row.ns), ms(row.waiting_ns), ms(row.moving_ns)]
+    parts = ["?", "?"]
+    if row.waiting_ns is not None:
+        parts = [ms(row.waiting_ns), ms(row.moving_ns)]
+    figures = [f"{row.runs:,}", ms(row.ns), *parts]
     last = _last(row.last)
     if row.predicted is None:
         return [row.name, "on the host", "", last, *figures, "", "", ""]
