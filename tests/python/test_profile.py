@@ -152,6 +152,8 @@ def test_what_is_no_trace(tmp_path):
     assert "a.xplane.pb: expected an XSpace" in told(tmp_path)
     (tmp_path / "a.xplane.pb").write_bytes(b"")
     assert "no instruction of a program" in told(tmp_path)
+    write(tmp_path, 0, [("meet", 1, 2)], b"\xff")
+    assert "a program in it cannot be read" in told(tmp_path)
 
 
 def traced(rank, folder):

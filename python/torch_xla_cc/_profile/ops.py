@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from .._hlo import proto, protobuf
 from .._hlo.collectives import Collective, finder
 from .threads import Threads
-from .xplane import Plane, Space
+from .xplane import Plane, Space, TraceError
 
 _POD = re.compile(r"/device:CUSTOM:POD:(\d+)")  # as in _pod/pod_device/profile.py
 _UNKNOWN = -1
@@ -64,7 +64,10 @@ def ran(spaces: Sequence[Space]) -> Ran:
     found: list[Op] = []
     on_host: list[tuple[Op, ...]] = []
     for number, space in enumerate(spaces):
-        programs = {key: _program(data) for key, data in space.programs.items()}
+        try:
+            programs = {key: _program(data) for key, data in space.programs.items()}
+        except (protobuf.DecodeError, ValueError) as error:
+            raise TraceError(f"{space.path}: a program in it cannot be read: {error}") from error
         for plane in space.planes:
             if "hlo_op" not in plane.stat_ids:
                 continue

@@ -7,6 +7,7 @@ is the rank's for which that was.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import Any
 
 from .xplane import Plane
 
-_RANK, _MEETS = "torch_xla_cc rank ", "torch_xla_cc meets "  # as in _threads/traced.py
+_OURS = re.compile(r"torch_xla_cc (rank|meets) (\d{1,9})")  # as in _threads/traced.py
 _BEGUN, _BEGINS, _ENDS = (
     f"ThreadpoolListener::{name}" for name in ("Record", "StartRegion", "StopRegion")
 )
@@ -51,14 +52,13 @@ class Threads:
             elif name == _ENDS and task:
                 self._tasks[number].append((begins, at, task))
                 task = 0
-            elif name.startswith(_RANK):
-                ends = at + event.duration_ps
-                rank = int(name.removeprefix(_RANK))
-                self._handed[number].append((at, ends, rank))
-                self._went.append((line.timestamp_ns + at // 1000, rank))
-            elif name.startswith(_MEETS):
-                rank = int(name.removeprefix(_MEETS))
-                self._came.append((line.timestamp_ns + at // 1000, rank))
+            elif ours := _OURS.fullmatch(name):
+                rank, at_ns = int(ours[2]), line.timestamp_ns + at // 1000
+                if ours[1] == "meets":
+                    self._came.append((at_ns, rank))
+                else:
+                    self._handed[number].append((at, at + event.duration_ps, rank))
+                    self._went.append((at_ns, rank))
         if task:  # it had not ended when the trace did
             self._tasks[number].append((begins, 1 << 62, task))
 
@@ -88,13 +88,13 @@ class Threads:
 
     def rank(self, line: int, at: int) -> int | None:
         """Of what happens there and then, if it is known."""
-        way = []
+        way: dict[int, None] = {}
         while True:
             rank = _around(self._handed[line], at)
             task = _around(self._tasks[line], at) if rank is None else None
-            if task is None or task in self._known or task not in self._begun:
+            if task is None or task in self._known or task in way or task not in self._begun:
                 break
-            way.append(task)
+            way[task] = None
             line, at = self._begun[task]
         if task is not None:
             rank = self._known.get(task)
