@@ -46,6 +46,9 @@ struct Topology {
 
 namespace xla_cc::pod {
 
+// What the device process of each client that lives answers, one behind the other. Throws.
+std::string CallLiving(Kind kind, const Writer& body);
+
 // What is known of a program when it has been compiled.
 struct ProgramFacts {
   std::string name, fingerprint, module;  // the module is a HloModuleProtoWithConfig

@@ -209,6 +209,13 @@ void DefaultAssignment(abi::DefaultAssignmentArgs& args) {
 
 }  // namespace
 
+std::string CallLiving(Kind kind, const Writer& body) {
+  const std::lock_guard lock(living_mutex);
+  std::string answers;
+  for (abi::Client* client : living) answers += client->link->Call(kind, body);
+  return answers;
+}
+
 void AddClient(Table& table) {
   Add<kClient_Create, abi::ClientCreateArgs, Create>(table);
   Add<kClient_Destroy, abi::OfArgs<abi::Client>, Destroy>(table);

@@ -1,15 +1,18 @@
-// The extension of PJRT by which torch_xla has a plugin traced: it is there, and traces nothing.
-// Without it torch_xla 2.9.0 ends the process when a trace starts.
+// The extension of PJRT by which torch_xla has a plugin traced: the device process traces itself,
+// and what it has seen joins the trace of its rank. A device process that is gone adds nothing.
+// Without the extension torch_xla 2.9.0 ends the process when a trace starts.
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "pod/entry.h"
 
 namespace xla_cc::pod {
 namespace {
 
-struct Profiler {};
-Profiler the_profiler;
+struct Profiler {
+  std::string traced;  // a serialized XSpace
+};
 
 // Each function's arguments begin with their size; the profiler, or the error, comes next or last.
 struct CreateArgs {
@@ -19,26 +22,54 @@ struct CreateArgs {
   Profiler* profiler;
 };
 
+struct OfArgs {
+  size_t struct_size;
+  Profiler* profiler;
+};
+
 struct CollectArgs {
   size_t struct_size;
   Profiler* profiler;
-  uint8_t* buffer;
+  const void* buffer;
   size_t size;
 };
 
+std::string Tell(bool traces) noexcept {
+  try {
+    return CallLiving(Kind::kProfile, Writer().Int(traces ? 1 : 0));
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
 void* Create(void* args) noexcept {
-  static_cast<CreateArgs*>(args)->profiler = &the_profiler;
+  static_cast<CreateArgs*>(args)->profiler = new Profiler;
+  return nullptr;
+}
+
+void* Destroy(void* args) noexcept {
+  delete static_cast<OfArgs*>(args)->profiler;
+  return nullptr;
+}
+
+void* Start(void*) noexcept {
+  Tell(true);
+  return nullptr;
+}
+
+void* Stop(void* args) noexcept {
+  static_cast<OfArgs*>(args)->profiler->traced = Tell(false);
+  return nullptr;
+}
+
+void* Collect(void* args) noexcept {
+  auto& collect = *static_cast<CollectArgs*>(args);
+  collect.buffer = collect.profiler->traced.data();
+  collect.size = collect.profiler->traced.size();
   return nullptr;
 }
 
 void* Nothing(void*) noexcept { return nullptr; }
-
-void* Collect(void* args) noexcept {
-  auto& collect = *static_cast<CollectArgs*>(args);
-  collect.buffer = nullptr;
-  collect.size = 0;
-  return nullptr;
-}
 
 // PLUGIN_Profiler_Api
 struct Functions {
@@ -50,9 +81,9 @@ struct Functions {
   Function error_message = &Nothing;
   Function error_code = &Nothing;
   Function create = &Create;
-  Function destroy = &Nothing;
-  Function start = &Nothing;
-  Function stop = &Nothing;
+  Function destroy = &Destroy;
+  Function start = &Start;
+  Function stop = &Stop;
   Function collect = &Collect;
 };
 static_assert(sizeof(Functions) == 80);

@@ -11,6 +11,7 @@ from txcc.commands.compare import compare
 from txcc.commands.completion import completion
 from txcc.commands.doctor import doctor
 from txcc.commands.inspect import inspect
+from txcc.commands.profile import profile
 
 _EPILOG = """
 \b
@@ -45,5 +46,5 @@ def _end(code: int) -> None:
     sys.exit(code)
 
 
-for _command in (inspect, compare, capabilities, doctor, completion):
+for _command in (inspect, compare, profile, capabilities, doctor, completion):
     txcc.add_command(_command)

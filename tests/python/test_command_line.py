@@ -22,6 +22,7 @@ COMMANDS = sorted(cli.txcc.commands)
 OPTIONS = {
     "inspect": ["target", "step", "ranks", "rank", "option", "timeout", "dump", "module", "format"],
     "compare": ["module", "format"],
+    "profile": ["format"],
     "capabilities": ["op", "target", "format"],
     "doctor": ["format"],
     "completion": [],
@@ -143,7 +144,7 @@ def test_all_lines_of_documents_and_help_are_right():
         ("inspect --dump=x --step=2", "--step has no effect beside --dump"),
         ("inspect --module=x train.py", "--module has no effect beside a script"),
         ("inspect x.py --lr=0.1", "No such option '--lr'"),
-        ("compare --format=html a b", "'html' is not one of 'text', 'json'"),
+        ("compare --format=pdf a b", "'pdf' is not one of 'text', 'json'"),
         ("compare --step=2 a b", "No such option '--step'"),
         ("compare a", "Expected two folders or files, but there are 1"),
         ("capabilities --op=all_gathr", "Did you mean 'all_gather'?"),

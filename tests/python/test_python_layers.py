@@ -18,7 +18,7 @@ FLOORS = (
     ("_ops",),
     ("xla_model", "functions", "_rings", "regions", "spmd", "distributed", "capabilities"),
     ("adapters",),
-    ("_inspect",),
+    ("_inspect", "_profile"),
     ("__init__",),
 )
 # On one floor, and strangers to each other.

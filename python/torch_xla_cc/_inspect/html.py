@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from itertools import groupby
-from pathlib import Path, PurePath
-from urllib.parse import quote
 
 from .advice import Advice
+from .heat import heat_map
+from .html_parts import number, page_of, places, source, table
 from .record import Record
 from .rows import Row
+from .timeline import LEGEND, most_bytes, shown, timeline
 from .words import became, overlap, ranks, short
 
-_STYLE = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
-_MOST_CELLS = 64  # ranks across the heat map; of larger worlds several share a cell
-_MOST_NUMBERS = 16  # ranks across, up to which the cells show their numbers
 _WIDTH, _LINE = 1000, 22  # of the pictures of schedules, in units of SVG
 
 
@@ -25,15 +23,8 @@ def page(reports: Sequence[Record]) -> str:
     titles = [report.title for report in reports]
     links = "".join(f'<a href="#r{i}">{escape(title)}</a>' for i, title in enumerate(titles))
     articles = "".join(_article(f"r{i}", report) for i, report in enumerate(reports))
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width">'
-        # Names in a program come from anywhere: should one get past escape(), it runs nothing.
-        '<meta http-equiv="Content-Security-Policy" '
-        "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{escape(', '.join(titles[:3]))}</title><style>{_STYLE}</style></head><body>"
-        f'<nav aria-label="Programs">{links}</nav><main>{articles}</main></body></html>\n'
-    )
+    nav = f'<nav aria-label="Programs">{links}</nav>'
+    return page_of(", ".join(titles[:3]), nav, articles)
 
 
 def _article(name: str, report: Record) -> str:
@@ -41,11 +32,11 @@ def _article(name: str, report: Record) -> str:
         f'<article id="{name}"><h1>{escape(report.title)}</h1>{_first_lines(report)}',
         _totals(report),
         f'<p class="failure" role="alert">{escape(report.failure)}</p>' if report.failure else "",
-        f"<h2>Collectives</h2>{_collectives(report)}",
+        f"<h2>Collectives</h2>{_collectives(name, report)}",
+        f"<h2>Schedule</h2>{_schedule(name, report)}",
         f"<h2>Advice</h2>{_advice(report.advice)}" if report.advice else "",
         f"<h2>Bytes by operation</h2>{_by_opcode(report)}",
-        f"<h2>Traffic between ranks</h2>{_heat_map(report.traffic())}",
-        f"<h2>Schedule</h2>{_schedule(report)}</article>",
+        f"<h2>Traffic between ranks</h2>{heat_map(report.traffic())}</article>",
     ]
     return "".join(parts)
 
@@ -65,59 +56,36 @@ def _totals(report: Record) -> str:
     return f"<dl>{items}</dl>"
 
 
-def _table(caption: str, headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Of cells that are HTML already."""
-    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in line)}</tr>" for line in lines)
-    return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
-        f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-        "</table></div>"
+def _collectives(name: str, report: Record) -> str:
+    headings: tuple[str, ...] = (
+        *("became", "operands", "groups", "how", "issued at", "meanwhile", "bytes"),
     )
-
-
-def _number(value: int) -> str:
-    return f'<span class="n">{value:,}</span>'
-
-
-def _collectives(report: Record) -> str:
-    headings = ("became", "operands", "groups", "how", "issued at", "meanwhile", "bytes")
+    in_schedule = shown(report)
     lines = [
         (
-            escape(became(row)),
+            f'<a href="#{name}-s{i}">{escape(became(row))}</a>'
+            if i in in_schedule
+            else escape(became(row)),
             escape(short(row.operands)),
             escape(ranks(row, report.world)),
             escape(f"{row.rule}: {row.why}" if row.why else row.rule),
-            _places(row.calls or ((row.file, row.line),)),
+            places(row.calls or ((row.file, row.line),)),
             escape(overlap(row)),
-            _number(row.memory_bytes),
-            _number(row.wire_bytes),
-            _number(row.link_bytes),
+            number(row.memory_bytes),
+            number(row.wire_bytes),
+            number(row.link_bytes),
         )
-        for row in report.rows
+        for i, row in enumerate(report.rows)
     ]
-    return _table("What each collective became", (*headings, "on the wire", "on a link"), lines)
-
-
-def _places(places: Sequence[tuple[str, int]]) -> str:
-    """Each once, with how often, if several collectives were combined."""
-    counts = Counter(place for place in places if place[0])
-    return ", ".join((f"{n} " if n > 1 else "") + _source(*place) for place, n in counts.items())
-
-
-def _source(file: str, line: int) -> str:
-    if not file:
-        return ""
-    text = escape(f"{PurePath(file).name}:{line}")
-    if not file.startswith("/"):
-        return text
-    return f'<a href="file://{quote(file)}#L{line}">{text}</a>'
+    ids = [f"{name}-c{i}" if i in in_schedule else "" for i in range(len(lines))]
+    headings = (*headings, "on the wire", "on a link")
+    return table("What each collective became", headings, lines, ids)
 
 
 def _advice(given: Sequence[Advice]) -> str:
     items = []
     for one in given:
-        places = [_source(*place) for place in dict.fromkeys(one.lines)]
+        places = [source(*place) for place in dict.fromkeys(one.lines)]
         lines = ", ".join(place for place in places if place)
         items.append(
             f"<li><strong>{escape(one.kind)}</strong>: {escape(one.text)} {one.saves}"
@@ -137,54 +105,23 @@ def _by_opcode(report: Record) -> str:
     lines = [
         (
             escape(opcode),
-            _number(counts[opcode]),
-            _number(size),
+            number(counts[opcode]),
+            number(size),
             f'<span class="bar" style="--part:{size / most:.4f}"></span>',
         )
         for opcode, size in sizes.most_common()
     ]
-    return _table("Bytes that come to a rank", ("operation", "how many", "bytes", ""), lines)
+    return table("Bytes that come to a rank", ("operation", "how many", "bytes", ""), lines)
 
 
-def _heat_map(matrix: list[list[int]]) -> str:
-    """Rows send to columns."""
-    step = -(-len(matrix) // _MOST_CELLS)
-    blocks = range(0, len(matrix), step)
-    cells = [
-        [sum(map(sum, (line[b : b + step] for line in matrix[a : a + step]))) for b in blocks]
-        for a in blocks
-    ]
-    names = [f"{a}" if step == 1 else f"{a}-{min(a + step, len(matrix)) - 1}" for a in blocks]
-    most = max(map(max, cells), default=0) or 1
-    hidden = "" if len(cells) <= _MOST_NUMBERS else ' class="quiet"'
-    head = "".join(f'<th scope="col">{name}</th>' for name in names)
-    body = "".join(
-        f'<tr><th scope="row">{name}</th>'
-        + "".join(
-            f'<td style="--part:{size / most:.4f}" title="{name} to {to}: {size:,} bytes">'
-            f"<span{hidden}>{_brief(size)}</span></td>"
-            for to, size in zip(names, line, strict=True)
-        )
-        + "</tr>"
-        for name, line in zip(names, cells, strict=True)
-    )
-    return (
-        '<div class="wide" tabindex="0" role="region" aria-label="Traffic between ranks">'
-        f'<table class="heat"><caption>Bytes from the rank of a row to the rank of a column; the '
-        f"strongest colour is {most:,}</caption><thead><tr><td></td>{head}</tr></thead>"
-        f"<tbody>{body}</tbody></table></div>"
-    )
+def _schedule(name: str, report: Record) -> str:
+    """The timeline; of a program whose instructions are not known, its collectives alone."""
+    if not report.schedule:
+        return _pictures(report)
+    return LEGEND + timeline(name, report, most_bytes(report))
 
 
-def _brief(size: int) -> str:
-    for unit in ("", "Ki", "Mi", "Gi", "Ti"):
-        if size < 1024 or unit == "Ti":
-            break
-        size //= 1024
-    return f"{size}{unit}"
-
-
-def _schedule(report: Record) -> str:
+def _pictures(report: Record) -> str:
     rows = sorted(
         (row for row in report.rows if row.computation in report.lengths and row.opcode),
         key=lambda row: (row.computation, row.begins),

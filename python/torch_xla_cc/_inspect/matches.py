@@ -39,13 +39,18 @@ def matched(
 
 def _named(one: Collective, left: list[Collective]) -> list[Collective]:
     """Removes from `left` the one that has the same metadata."""
-    same = [old for old in left if _same_call(old, one)]
-    if not same:
-        return []
-    # A line in a loop makes several of the same name.
-    was = max(same, key=lambda old: (old.opcode == one.opcode, old.operands == one.operands))
-    left.remove(was)
-    return [was]
+    was, best = None, (False, False)
+    operands = one.operands
+    for i, old in enumerate(left):
+        if not _same_call(old, one):
+            continue
+        # A line in a loop makes several of the same name.
+        alike = old.opcode == one.opcode, old.operands == operands
+        if was is None or alike > best:
+            was, best = i, alike
+        if all(alike):
+            break
+    return [] if was is None else [left.pop(was)]
 
 
 def _combined(one: Collective, was: list[Collective], left: list[Collective]) -> None:

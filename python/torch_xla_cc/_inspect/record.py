@@ -15,10 +15,11 @@ from rich.text import Text
 from .._hlo.traffic import flows
 from . import advice
 from .rows import Row
+from .schedule import Part
 from .summary import Summary, summary
 from .words import WIDTH, became, overlap, places, ranks, short, text_of
 
-_VERSION = 1  # of the JSON
+VERSION = 1  # of the JSON
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Record:
     advice: tuple[advice.Advice, ...] = ()
     link_bytes: int = 0  # over the link that carries most, of all collectives together
     fewest_link_bytes: int = 0  # of what was called, by the same model
+    # What the compiled program does in its order, around its collectives.
+    schedule: tuple[Part, ...] = ()
 
     @property
     def counts(self) -> Counter[str]:
@@ -60,7 +63,7 @@ class Record:
     def to_json(self) -> str:
         fields = dataclasses.asdict(self)
         made = {"summary": dataclasses.asdict(self.summary), "wire_bytes": self.wire_bytes}
-        return json.dumps({"version": _VERSION, **fields, **made}, indent=2)
+        return json.dumps({"version": VERSION, **fields, **made}, indent=2)
 
     @property
     def summary(self) -> Summary:

@@ -15,6 +15,7 @@ from .compiled import Compiled, compiled
 from .matches import matched
 from .record import Record
 from .rows import HOST, Row, not_compiled, rows, through_host
+from .schedule import schedule
 from .work import asked
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def of_files(files: dump.Files) -> Report:
         world,
         tuple(made),
         lengths=_lengths(sides[-1].finder, made),
+        schedule=schedule(sides[-1].whole, sides[-1].finder, made),
         advice=given,
         link_bytes=_link_bytes(after, "", world),
         fewest_link_bytes=_fewest(found, before, after, "", world),
@@ -84,6 +86,7 @@ def of_sides(traced: Traced, before: Finder, after: Compiled) -> Report:
         memory=after.memory,
         failure=after.failure,
         lengths=_lengths(found, made),
+        schedule=schedule(after.computations, found, made),
         advice=advice.of_traced(traced, after),
         link_bytes=_link_bytes(became, target, world),
         fewest_link_bytes=_fewest(before, were, became, target, world),

@@ -26,7 +26,7 @@ HOST = "host"  # it went through the host, and is in no program
 
 # While a chip reads or writes a byte of its memory it multiplies about so often: for 16 bits, by
 # what is published, 115 on TPU v4, 120 on v5e, 83 on v5p, 280 on v6e; 76 on A100, 148 on H100.
-_PRODUCTS_PER_BYTE = 120
+PRODUCTS_PER_BYTE = 120
 
 _HOW = re.compile(r"(.+?) (native|fallback|host)(?:: (.*)| \((.*)\))?", re.S)
 
@@ -96,14 +96,14 @@ def rows(
 ) -> list[Row]:
     """A row for each collective of the compiled program; then those that are gone."""
     were, gone = matched(before, after)
-    handed = _handed_on(after)
+    handed = handed_on(after)
     made = []
     seen: set[Collective] = set()
     for one, was in zip(after, were, strict=True):
         row = _row(one, was, one.opcode, world, target)
         steps = zip(one.meanwhile, one.efforts, strict=True)
-        touched = sum(_touched(step, effort, handed[step]) for step, effort in steps)
-        made.append(replace(row, first_part=seen.isdisjoint(was), beside_bytes=touched))
+        beside = sum(touched(step, effort, handed[step]) for step, effort in steps)
+        made.append(replace(row, first_part=seen.isdisjoint(was), beside_bytes=beside))
         seen.update(was)
     return made + [_row(one, [one], GONE, world, target) for one in gone]
 
@@ -163,7 +163,7 @@ def _row(one: Collective, was: list[Collective], after: str, world: int, target:
         call=call,
         file=source.file,
         line=source.line,
-        meanwhile=tuple(map(_named, one.meanwhile)),
+        meanwhile=tuple(map(named, one.meanwhile)),
         begins=one.begins,
         ends=one.ends,
         in_loop=one.in_loop,
@@ -171,7 +171,7 @@ def _row(one: Collective, was: list[Collective], after: str, world: int, target:
     )
 
 
-def _handed_on(after: Sequence[Collective]) -> dict[Instruction, list[Collective]]:
+def handed_on(after: Sequence[Collective]) -> dict[Instruction, list[Collective]]:
     """The collectives that are spread over fusions, by those that compute beside them."""
     found: dict[Instruction, list[Collective]] = defaultdict(list)
     for one in after:
@@ -180,7 +180,7 @@ def _handed_on(after: Sequence[Collective]) -> dict[Instruction, list[Collective
     return found
 
 
-def _touched(step: Instruction, effort: Effort, handed: Sequence[Collective]) -> int:
+def touched(step: Instruction, effort: Effort, handed: Sequence[Collective]) -> int:
     """The bytes that it reads and writes, but for those of collectives that it hands on; or that it
     could in the time that its products take.
 
@@ -194,14 +194,14 @@ def _touched(step: Instruction, effort: Effort, handed: Sequence[Collective]) ->
         theirs -= both
         reads[place] = max(0, reads[place] - _bytes(both))
     writes = max(0, writes - _bytes(Counter(step.arrays) & theirs_given))
-    return max(sum(reads) + writes, effort.products // _PRODUCTS_PER_BYTE)
+    return max(sum(reads) + writes, effort.products // PRODUCTS_PER_BYTE)
 
 
 def _bytes(arrays: Counter[Array]) -> int:
     return sum(array.bytes for array in arrays.elements())
 
 
-def _named(step: Instruction) -> str:
+def named(step: Instruction) -> str:
     """What computes, and where it is from."""
     name = step.opcode
     if step.custom_call_target or step.holds:

@@ -26,7 +26,7 @@ from torch_xla_cc._runtime import chains
 from torch_xla_cc._runtime.device_tensors import xla_tensors_of
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc._runtime.private import XLAC, runtime
-from torch_xla_cc._threads import compile_lock, loops, salvage
+from torch_xla_cc._threads import compile_lock, loops, salvage, traced
 
 # Functions of _XLAC that run, or hand out, what pending tensors will be.
 _READERS = (
@@ -163,7 +163,8 @@ def _step(device: str, devices: list[str] | None, wait: bool, reset_scope: bool)
             _originals["_xla_step_marker"](device, devices or [], wait, reset_scope)
         return
     _C.require_own_thread(rank)
-    run = functools.partial(
+    run = traced.as_rank(
+        rank,
         _originals["_xla_step_marker"],
         device or f"xla:{rank}",
         devices or [],
@@ -171,7 +172,7 @@ def _step(device: str, devices: list[str] | None, wait: bool, reset_scope: bool)
         reset_scope=reset_scope,
     )
     program_hash = functools.partial(_program_hash, rank)
-    with _C.rank_turn(rank), compile_lock.opened():
+    with _C.rank_turn(rank), compile_lock.opened(), traced.meets(rank):
         try:
             _C.ranks_meet(rank, program_hash, run, functools.partial(_wait, rank) if wait else None)
         except _C.RanksDisagree:
@@ -316,9 +317,9 @@ def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tens
     def run() -> None:
         results.extend(_originals["_run_cached_graph"](program_hash, inputs))
 
-    with _C.rank_turn(rank):
+    with _C.rank_turn(rank), traced.meets(rank):
         try:
-            _C.ranks_meet(rank, hashed, run, None, program)
+            _C.ranks_meet(rank, hashed, traced.as_rank(rank, run), None, program)
         except _C.RanksDisagree:
             lose(rank)
             raise

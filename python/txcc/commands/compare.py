@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from txcc import package, types
 from txcc.output import Failure, print_all
+
+if TYPE_CHECKING:
+    from torch_xla_cc._inspect.record import Record
 
 _EPILOG = """
 \b
@@ -13,6 +19,7 @@ Examples:
   txcc compare before/ after/
   txcc compare --module=step before/ after/
   txcc compare a.txt b.txt --format=json
+  txcc compare before.json after.json --format=html > difference.html
 """
 
 
@@ -21,9 +28,11 @@ Examples:
 @click.option(
     "--module", default="", show_default=False, help="Only modules with this in their names."
 )
-@types.format_option("text", "json")
+@types.format_option("text", "json", "html")
 def compare(paths: tuple[str, ...], module: str, format: str) -> int:
-    """Show two dumps of XLA's, or two files of HLO, side by side.
+    """Show two dumps of XLA's, two files of HLO, or two reports, side by side.
+
+    Files that end in .json are reports of 'txcc inspect --format=json'.
 
     Exits with 1 if they are not equal, or cannot be read.
     """
@@ -31,12 +40,23 @@ def compare(paths: tuple[str, ...], module: str, format: str) -> int:
         raise click.UsageError(f"Expected two folders or files, but there are {len(paths)}.")
     package.stand_in()
     with package.in_parts():
-        from torch_xla_cc._inspect import compare, dump, report
+        from torch_xla_cc._inspect import compare, dump, html_compare, load
 
     try:
-        a, b = (report.of_path(path, module) for path in paths)
-    except dump.DumpError as error:
+        a, b = (_records(path, module) for path in paths)
+    except (dump.DumpError, load.ReportError) as error:
         raise Failure(str(error)) from error
     found = compare.compare_all(a, b)
-    print_all(found, format)
+    if format == "html":
+        print(html_compare.page(found))
+    else:
+        print_all(found, format)
     return 0 if all(made.equal for made in found) else 1
+
+
+def _records(path: str, module: str) -> Sequence[Record]:
+    from torch_xla_cc._inspect import load, report
+
+    if path.endswith(".json"):
+        return [one for one in load.records(path) if module in one.module]
+    return report.of_path(path, module)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from . import errors, programs, runs, store, types
+from . import errors, profile, programs, runs, store, types
 from .jaxlib_xla import xla
 from .meetings import Group
 from .wire import Kind, Line, Reader, Writer
@@ -38,6 +38,7 @@ class Server:
         self._compiles: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._limits: dict[Group, float] = {}  # of groups, in seconds
         self._world: World | None = None
+        self._profile_of: profile.Profile | None = None  # while the rank is traced
         self._client: Any
 
     def serve(self) -> None:
@@ -227,6 +228,15 @@ class Server:
         limit_s = min([*limits, self._world.timeout_s])
         self._runs.add(execution, request, program.collectives, limit_s)
 
+    def _profile(self, request: int, body: Reader) -> None:
+        rank = self._world.rank if self._world is not None else 0
+        if body.number():
+            self._profile_of = profile.Profile()
+            self._line.answer(request)
+        else:
+            traced, self._profile_of = self._profile_of, None
+            self._line.answer(request, Writer().raw(traced.end(rank) if traced else b""))
+
     _DO: ClassVar[dict[Kind, Callable[[Server, int, Reader], None]]] = {
         Kind.START: _start,
         Kind.SEGMENT: _segment,
@@ -244,6 +254,7 @@ class Server:
         Kind.UNLOAD: _unload,
         Kind.EXECUTE: _execute,
         Kind.LIMIT: _limit,
+        Kind.PROFILE: _profile,
     }
 
 

@@ -31,6 +31,7 @@ class Kind(enum.IntEnum):
     EXECUTE = 15
     STOP = 16
     LIMIT = 17
+    PROFILE = 18
     ANSWER = 64
     RELEASED = 65
     LOST = 66

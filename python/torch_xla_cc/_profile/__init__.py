@@ -1,0 +1,1 @@
+"""Traces of torch_xla's profiler: the collectives in them, see docs/profile.md."""

@@ -1,0 +1,45 @@
+"""txcc profile: what a trace says of collectives."""
+
+from __future__ import annotations
+
+import click
+
+from txcc import package, types
+from txcc.output import Failure, print_table
+from txcc.progress import working
+
+_EPILOG = """
+\b
+Examples:
+  txcc profile traces/
+  txcc profile --format=json traces/ > profile.json
+
+\b
+The folder is that of torch_xla.debug.profiler.start_trace(DIR). If ranks are
+processes, each traces into a folder of its own below it.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("folder", metavar="DIR", type=click.Path())
+@types.format_option("text", "json")
+def profile(folder: str, format: str) -> int:
+    """Show the time of each collective in a trace, and who waited for whom.
+
+    Of each process the newest trace below DIR is read. Exits with 1 if there is none.
+    """
+    package.stand_in()
+    with package.in_parts():
+        from torch_xla_cc._profile import report, text, xplane
+
+    try:
+        with working(f"Reading {folder}"):
+            found = report.profile(folder, xplane.spaces(folder))
+    except xplane.TraceError as error:
+        raise Failure(str(error)) from error
+    if format == "json":
+        print(found.to_json())
+    else:
+        for table in text.tables(found):
+            print_table(table)
+    return 0
