@@ -33,9 +33,18 @@ def test_the_demo_is_what_it_is_on_threads():
     ("example", "options", "ranks"),
     [
         ("ddp.py", (), 4),
-        ("dtensor_tp.py", ("--tp=2",), 4),  # whose programs differ by the rank
+        ("dtensor_tp.py", ("--tp=2", "--fsdp=1"), 4),
+        ("fsdp1.py", (), 2),
         ("fsdp2.py", (), 2),
+        ("megatron_gpt.py", ("--tp=2",), 4),
     ],
 )
-def test_losses_are_those_of_gloo(example, options, ranks):
+def test_ranks_run_one_program_with_the_losses_of_gloo(example, options, ranks, monkeypatch):
+    monkeypatch.setenv("TORCH_XLA_CC_POD_PROGRAMS", "same")
     runs.same_losses(example, *options, ranks=ranks, device="POD")
+
+
+def test_what_is_a_program_of_each_rank_is_refused(monkeypatch):
+    monkeypatch.setenv("TORCH_XLA_CC_POD_PROGRAMS", "same")
+    with pytest.raises(AssertionError, match="has instruction"):
+        runs.run("deepspeed_zero.py", "--stage=1", "--steps=2", ranks=2, device="POD")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import mpi_library, ordering, program_cache, protos, stablehlo, types
+from . import mpi_library, ordering, protos, stablehlo, types
 from .errors import INVALID_ARGUMENT, UNIMPLEMENTED, Refused
 from .jaxlib_xla import xla
 from .meetings import Calls, Group, cliques, has_collectives, of_instructions, of_program
@@ -49,13 +49,7 @@ def compiled(
         module = bytes(code)
     else:
         raise Refused(UNIMPLEMENTED, f"programs in the format {form!r} are not taken by the pod")
-    code_of = module if isinstance(module, bytes) else module.encode()
-    loaded = program_cache.compiled(
-        settings.SerializeAsString() + code_of,
-        lambda: client.compile_and_load(module, devices, settings),
-        client.serialize_executable,
-        lambda kept: client.deserialize_executable(kept, devices, settings),
-    )
+    loaded = client.compile_and_load(module, devices, settings)
     program = _known(client, loaded, bytes(options))
     if program.collectives and form == "hlo" and os.environ.get(ONE_PROGRAM) == "same":
         text = xla.XlaComputation(bytes(code)).as_hlo_text(True)  # with large constants
