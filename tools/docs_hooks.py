@@ -17,6 +17,7 @@ def commands():
     """(heading, the text of --help), of `txcc` and each of its commands."""
     sys.path.insert(0, str(PYTHON))
     from click.testing import CliRunner
+
     from txcc import cli
 
     for name in ("", *cli.txcc.commands):

@@ -1,7 +1,7 @@
-"""README.md and the tutorial: a reader saves the files and types the commands, and so does this test.
+"""README.md and the tutorial: a reader saves files and types commands, and so does this test.
 
-`<!-- file: NAME -->` stands before a block that the reader saves, `<!-- shell -->` before commands, and
-`<!-- prints -->` or `<!-- prints, in any order -->` before what the last of them print; `...` stands for
+`<!-- file: NAME -->` stands before a block that the reader saves, `<!-- shell -->` before commands,
+and `<!-- prints -->` or `<!-- prints, in any order -->` before what they print; `...` stands for
 anything. The commands run in one folder, which also has the repository's `examples`.
 """
 
