@@ -1,4 +1,4 @@
-"""A world on paper: one rank of many that do not exist, to see what it would run."""
+"""A dry-run world: one rank of many that do not exist, to see what it would run."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def paper_world(rank: int, world_size: int, backend: str = "xla_cc") -> Iterator
     Models that take their part of the weights by rank, and their groups from torch.distributed, can
     be built in it, and their steps traced by `torch_xla_cc.inspect` with a target of as many
     devices. Outside of that a call has what would come of it if every rank had passed what this one
-    did, and leaves what only another rank would know: docs/distributed.md, "A world on paper". In a
+    did, and leaves what only another rank would know: docs/distributed.md, "Dry-run world". In a
     step that is traced, all_to_alls with split sizes are a ValueError: a rank knows its own only.
 
     Args:
