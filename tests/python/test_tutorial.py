@@ -2,7 +2,8 @@
 
 `<!-- file: NAME -->` stands before a block that the reader saves, `<!-- shell -->` before commands,
 and `<!-- prints -->` or `<!-- prints, in any order -->` before what they print; `...` stands for
-anything. The commands run in one folder, which also has the repository's `examples`.
+anything. `<!-- needs: PAGE -->` is for files of another page. The commands run in one folder, which
+also has the repository's `examples`.
 """
 
 import os
@@ -19,6 +20,7 @@ PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/tutorial/*.md"))]
 BLOCK = re.compile(
     r"^<!-- (?P<mark>(?:file|shell|prints).*?) -->\n```\w+\n(?P<text>.*?)^```$", re.M | re.S
 )
+NEEDS = re.compile(r"^<!-- needs: (\S+) -->$", re.M)
 # What pip would have installed: commands, and the entry point by which torch_xla finds the pod.
 COMMANDS = {"python": "", "torchrun": "-m torch.distributed.run", "txcc": "-m txcc"}
 ENTRY_POINT = "[torch_xla.plugins]\npod = txcc_pod:PodPlugin\n"
@@ -26,6 +28,13 @@ ENTRY_POINT = "[torch_xla.plugins]\npod = txcc_pod:PodPlugin\n"
 
 def blocks(page):
     return [(block["mark"], block["text"]) for block in BLOCK.finditer(page.read_text())]
+
+
+def files(page):
+    """What the reader has saved of a page, by name."""
+    return {
+        mark.removeprefix("file: "): text for mark, text in blocks(page) if mark.startswith("file")
+    }
 
 
 def test_all_marks_are_read():
@@ -76,6 +85,9 @@ def check(printed, expected, in_any_order):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_page(page, environment, tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for other in NEEDS.findall(page.read_text()):
+        for name, text in files(page.with_name(other)).items():
+            (tmp_path / name).write_text(text)
     printed = ""
     for mark, text in blocks(page):
         if mark.startswith("file: "):

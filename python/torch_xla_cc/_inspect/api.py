@@ -30,7 +30,7 @@ def inspect(
     options: Options | None = None,
     **kwargs: Any,  # noqa: ANN401 (the function's)
 ) -> Report:
-    """What became of the collectives of a function, or of pending tensors: see docs/inspect.md.
+    """Report what the compiler makes of the collectives of a function, or of pending tensors.
 
     Args:
       what: a function, which is called once with `args` and `kwargs` to trace it, such as a step

@@ -59,6 +59,7 @@ class Comparison:
         return not any(pair.differences for pair in self.pairs)
 
     def to_json(self) -> str:
+        """Both reports' rows, pair by pair, for programs."""
         pairs = [
             {
                 "a": pair.a and asdict(pair.a),

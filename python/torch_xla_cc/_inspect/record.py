@@ -58,6 +58,7 @@ class Record:
         return [[round(amount) for amount in line] for line in matrix]
 
     def to_json(self) -> str:
+        """Everything that the report has, for other programs to read."""
         fields = dataclasses.asdict(self)
         made = {"summary": dataclasses.asdict(self.summary), "wire_bytes": self.wire_bytes}
         return json.dumps({"version": _VERSION, **fields, **made}, indent=2)
