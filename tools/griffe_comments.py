@@ -1,4 +1,4 @@
-"""For mkdocstrings: a field's comment at the end of its line is its text in the API reference."""
+"""For mkdocstrings: a field's comment, behind it or above it, is its text in the API reference."""
 
 import re
 
@@ -12,6 +12,8 @@ class Comments(griffe.Extension):
         """Called for each attribute that is found in a source."""
         if attr.docstring or attr.lineno is None or not attr.filepath.is_file():
             return
-        lines = attr.filepath.read_text().splitlines()[attr.lineno - 1 : attr.endlineno]
-        if comment := re.search(r"  # (?!type:|noqa)(.+)$", lines[-1] if lines else ""):
+        lines = attr.filepath.read_text().splitlines()
+        behind = re.search(r"  # (?!type:|noqa)(.+)$", lines[(attr.endlineno or attr.lineno) - 1])
+        above = re.match(r" +# (.+)$", lines[attr.lineno - 2])
+        if comment := behind or above:
             attr.docstring = griffe.Docstring(comment[1], parent=attr)

@@ -1,4 +1,4 @@
-"""The site of docs/: its links lead somewhere, it loads nothing from the network, a browser shows it."""
+"""The site of docs/: its links lead somewhere, it needs no network, and a browser shows it."""
 
 import html
 import importlib.util

@@ -105,7 +105,7 @@ def assert_overlaps(
     """AssertionError unless the collectives of the compiled program run beside a computation.
 
     All of an opcode, such as "all-gather", or of any if None; or at least `count` of them. What is
-    done before memory could move the bytes that come to a rank does not count. It names those that
+    done before memory could move the bytes that a rank receives does not count. It names those that
     wait, with their lines. The rest is as for `inspect`; the report is returned.
     """
     if opcode is not None:

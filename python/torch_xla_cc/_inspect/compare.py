@@ -84,7 +84,7 @@ class Comparison:
                 f"{side}: {report.title}, {report.world} ranks"
                 for side, report in (("A", self.a), ("B", self.b))
             ),
-            caption="equal" if self.equal else f"{total:+,} bytes come to a rank in B",
+            caption="equal" if self.equal else f"{total:+,} bytes received by a rank in B",
         )
         for heading in ("A", "B", "operands", "groups", "differs in"):
             table.add_column(heading, overflow="fold")

@@ -45,7 +45,7 @@ class Record:
 
     @property
     def wire_bytes(self) -> int:
-        """What comes to a rank, of all collectives together."""
+        """The bytes that a rank receives, of all collectives together."""
         return sum(row.wire_bytes for row in self.rows)
 
     def traffic(self) -> list[list[int]]:
@@ -71,7 +71,7 @@ class Record:
     def _caption(self) -> str:
         if self.failure:
             return f"not compiled: {self.failure}"
-        caption = f"{len(self.rows)} collectives; {self.wire_bytes:,} bytes come to a rank"
+        caption = f"{len(self.rows)} collectives; {self.wire_bytes:,} bytes received by a rank"
         if self.memory:
             caption += "; memory: " + ", ".join(f"{k} {n:,}" for k, n in self.memory.items() if n)
         return caption
