@@ -11,7 +11,7 @@ HUNT ?= 20
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup compilers packages-build packages-lint packages-test build demo check test hunt stress bench \
+.PHONY: help setup compilers packages-build packages-lint packages-test build demo docs check test hunt stress bench \
   golden support losses clean lint lint-cpp lint-python lint-shell format
 
 override VENV := $(abspath $(VENV))
@@ -24,6 +24,7 @@ VERSION := $(shell cat pyproject.toml tools/setup_venv.sh | sha256sum | cut -c1-
 FOR_RUN := $(VENV)/.torch_xla_cc.run.$(VERSION)
 FOR_LINT := $(VENV)/.torch_xla_cc.lint.$(VERSION)
 FOR_TEST := $(VENV)/.torch_xla_cc.test.$(VERSION)
+FOR_DOCS := $(VENV)/.torch_xla_cc.docs.$(VERSION)
 FOR_COMPILERS := $(VENV)/.torch_xla_cc.compilers.$(VERSION)
 # An environment of this clone has the command. A shared one cannot know which clone is meant.
 ifeq ($(VENV),$(CURDIR)/.venv)
@@ -46,7 +47,7 @@ help: ## List the targets
 	@echo "Variables: VENV=$(VENV) PYTHON=$(PYTHON) BAZEL=$(BAZEL)"
 
 setup: packages-build packages-lint packages-test ## Install what is missing for all of these
-	@tools/setup_venv.sh $(VENV) $(VERSION) $(PYTHON) lint test compilers
+	@tools/setup_venv.sh $(VENV) $(VERSION) $(PYTHON) lint test docs compilers
 	@echo "Ready: $(VENV)"
 
 compilers: $(FOR_COMPILERS) ## Install the compilers of TPU and GPU, for txcc inspect --target
@@ -74,6 +75,11 @@ demo: build ## Set up what it needs, build, and run the demo
 	@PJRT_DEVICE=$${PJRT_DEVICE:-CPU} $(RUN) examples/demo.py
 	@printf '\n%s\n  %s\n' "What has the compiler made of its collectives? Next:" \
 	  "$(TXCC) inspect examples/demo.py -- --steps=1"
+
+# The pages are in build/site, and need no server: open build/site/index.html.
+docs: $(FOR_DOCS) ## Build the documentation as a site: build/site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "Open build/site/index.html"
 
 PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 

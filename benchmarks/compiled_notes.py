@@ -9,14 +9,14 @@ times.
   optimizer; nothing is donated. `benchmarks/compiled_programs.py` has each once, for both sides.
 - Our ranks are replicas and JAX's are partitions, as each runs by default, on the same devices.
 - Link: bytes over the link that carries most, in one direction, of the whole program
-  ([inspect.md](inspect.md), "Bytes"). Wire: bytes that come to a rank. By the model of `inspect`.
+  ([inspect.md](inspect.md), "Bytes"). Wire: bytes that a rank receives. By the model of `inspect`.
 - Peak: arguments, outputs and temporaries. HBM: bytes accessed. As the compiler states them; the
   GPU's states no bytes accessed.
 - Counts are of instructions of the compiled program. Combined: several calls are in one. Beside:
   it runs beside a computation. Alone: neither. Waiting: nothing runs beside it. Added: no call
   became it, the compiler made it. Helped: of the calls, how many are combined or run beside a
   computation. Calls of ours are those after lowering: one in stages is several.
-- Bytes waiting are those that come to a rank while nothing computes.
+- Bytes waiting are those that a rank receives while nothing computes.
 - Aims: link at most 1.00 of JAX's, peak at most 1.02, as many calls helped. Where ours goes in
   stages, counts of the two sides do not compare; bytes waiting do.
 

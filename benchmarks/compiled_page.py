@@ -162,7 +162,7 @@ def markdown(kept: Path, targets: tuple[str, ...]) -> str:
     lines += _summary(found, targets, lambda ours, jax: _ratio(ours.hbm, jax.hbm))
     lines += ["", "## Calls that are combined or run beside a computation, ours / JAX's"]
     lines += _summary(found, targets, _helped)
-    lines += ["", "## Bytes that come to a rank while nothing computes, ratio to JAX's"]
+    lines += ["", "## Bytes that a rank receives while nothing computes, ratio to JAX's"]
     lines += _summary(found, targets, lambda ours, jax: _ratio(ours.waiting, jax.waiting))
     for target in targets:
         if any(target == at for at, _ in found):

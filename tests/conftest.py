@@ -24,7 +24,7 @@ _LONG = (
     *("test_uneven.py", "test_values.py", "test_spmd.py", "test_dtensor.py", "test_deepspeed.py"),
     *("test_compile_functions.py", "test_left_behind.py", "test_launch.py", "test_fsdp2.py"),
     *("test_fsdp1.py", "test_random_worlds.py", "test_random_clients.py"),
-    *("test_random_layers.py", "test_overlap.py"),
+    *("test_random_layers.py", "test_overlap.py", "test_tutorial.py"),
     *("test_late_ranks.py", "test_random_programs.py", "test_from_nccl.py", "test_faults.py"),
 )
 
@@ -33,7 +33,7 @@ _QUICK = {
     *("test_command_line", "test_command_completion", "test_set_up"),
     *("test_docs", "test_hlo_fuzz", "test_hlo_traffic", "test_mutations", "test_properties"),
     "test_report_html",
-    *("test_policy", "test_signatures", "test_values", "test_wire"),
+    *("test_policy", "test_public_names", "test_signatures", "test_values", "test_wire"),
 }
 _QUICK_WORLD = 2
 _HUNT = {

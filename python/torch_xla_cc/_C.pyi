@@ -5,10 +5,17 @@ from typing import Any
 
 import torch
 
-class RanksDisagree(RuntimeError): ...
-class CollectiveMismatchError(RanksDisagree): ...
-class CollectiveTimeoutError(RanksDisagree): ...
-class FallbackForbidden(RuntimeError): ...
+class RanksDisagree(RuntimeError):
+    """The ranks of a group do not make the same collective calls, or one of them never came."""
+
+class CollectiveMismatchError(RanksDisagree):
+    """The ranks of a group made different calls where they must make the same."""
+
+class CollectiveTimeoutError(RanksDisagree):
+    """A rank of the group did not come in time, or has died."""
+
+class FallbackForbidden(RuntimeError):
+    """A collective would be lowered by its fallback, at a cost, and the policy is 'error'."""
 
 def all_gather(operands: Any, dim: int, groups: Any, /) -> Any: ...
 def all_reduce(

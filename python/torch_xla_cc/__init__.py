@@ -103,7 +103,7 @@ __version__ = "0.1.0"
 
 
 def set_debug(on: bool) -> None:
-    """Have every HLO instruction carry the caller's file and line.
+    """Have every HLO instruction carry the caller's file and line, into XLA's dumps and profiles.
 
     Makes a module per call site, so it is off by default; TORCH_XLA_CC_DEBUG=1 turns it on.
     """

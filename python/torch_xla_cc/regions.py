@@ -1,19 +1,21 @@
 """Megatron's conventions for parallel regions.
 
-A loss that every rank of a group computes alike counts once there. So these are no adjoints of the
-collectives that they run forward, but pairs: what one does forward the other does backward.
+A loss that every rank of a group computes alike counts once there. So these functions are not the
+adjoints of the collectives that they run forward. They come in pairs, of which one does backward
+what the other does forward:
 
-  copy_to_region            identity            backward: all_reduce
-  reduce_from_region        all_reduce          backward: identity
-  scatter_to_region         the rank's block    backward: all_gather
-  gather_from_region        all_gather          backward: the rank's block
-  gather_from_sequence      all_gather          backward: reduce_scatter
-  reduce_scatter_to_sequence   reduce_scatter   backward: all_gather
+    copy_to_region               identity            backward: all_reduce
+    reduce_from_region           all_reduce          backward: identity
+    scatter_to_region            the rank's block    backward: all_gather
+    gather_from_region           all_gather          backward: the rank's block
+    gather_from_sequence         all_gather          backward: reduce_scatter
+    reduce_scatter_to_sequence   reduce_scatter      backward: all_gather
 
-What cuts a tensor, or puts it together again, takes groups of one size that hold every rank: blocks
-have one shape on all of them.
+Functions that cut a tensor, or put it together again, need groups of one size that hold every rank,
+since blocks have one shape on all of them.
 
-`all_gather_matmul` and `matmul_reduce_scatter` are the last two with a matmul, in steps.
+`all_gather_matmul` and `matmul_reduce_scatter` are the last two with a matmul, in steps that hide
+the collective.
 """
 
 from __future__ import annotations
@@ -27,20 +29,31 @@ from torch_xla_cc import xla_model as xm
 from torch_xla_cc._ops.linear import as_data, linear, members, of_one_tensor, refuse_partitions
 from torch_xla_cc._ops.types import Groups
 from torch_xla_cc._ops.uneven import own_rank
-from torch_xla_cc._rings.matmul import all_gather_matmul as all_gather_matmul
-from torch_xla_cc._rings.matmul import matmul_reduce_scatter as matmul_reduce_scatter
+from torch_xla_cc._rings.matmul import all_gather_matmul, matmul_reduce_scatter
 from torch_xla_cc._runtime.show import show
+
+__all__ = [
+    "all_gather_matmul",
+    "copy_to_region",
+    "gather_from_region",
+    "gather_from_sequence",
+    "matmul_reduce_scatter",
+    "own_block",
+    "reduce_from_region",
+    "reduce_scatter_to_sequence",
+    "scatter_to_region",
+]
 
 
 @of_one_tensor
 def copy_to_region(value: torch.Tensor, groups: Groups = None) -> torch.Tensor:
-    """The tensor, whose gradients are summed over the group."""
+    """The tensor itself; its gradient is summed over the group."""
     return linear(lambda x: x.view_as(x), lambda g: _sum(g, groups), value)
 
 
 @of_one_tensor
 def reduce_from_region(value: torch.Tensor, groups: Groups = None) -> torch.Tensor:
-    """The sum over the group, whose gradient all ranks have already."""
+    """The sum over the group; its gradient, which all ranks have already, is passed on."""
     return linear(lambda x: _sum(x, groups), lambda g: g.view_as(g), value)
 
 
@@ -58,7 +71,7 @@ def scatter_to_region(value: torch.Tensor, dim: int = -1, groups: Groups = None)
 
 @of_one_tensor
 def gather_from_region(value: torch.Tensor, dim: int = -1, groups: Groups = None) -> torch.Tensor:
-    """The blocks of all ranks of the group."""
+    """The blocks of all ranks of the group, concatenated; backward, this rank's block."""
     _require_alike("gather_from_region", groups)
     return linear(
         lambda x, _: xm.all_gather(x, dim, groups),

@@ -165,7 +165,7 @@ def test_scripts():
     options = ("inspect", "--target=tpu:v5e:16x16", "--rank=100", "--step=3", "--format=json")
     done = forks.txcc(*options, examples / "ddp.py")
     assert done.returncode == 0, done.stderr
-    assert "rank 100 of 256 on paper, for tpu:v5e:16x16" in done.stderr
+    assert "rank 100 of 256 in a dry run for tpu:v5e:16x16" in done.stderr
     (report,) = json.loads(done.stdout)
     assert [(row["before"], row["operands"]) for row in report["rows"]] == [
         (["all-reduce"], ["f32[1476]"])

@@ -27,7 +27,7 @@ OPTIONS = {
     "doctor": ["format"],
     "completion": [],
 }
-DOCUMENTS = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/clients/*.md")]
+DOCUMENTS = [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
 LINE = re.compile(r"^(?:    |  )(?:\S+=\S+ )*((?:\.venv/bin/)?txcc [^`\n]*)$", re.M)
 
 

@@ -23,7 +23,7 @@ from torch_xla_cc import xla_model as xm
 
 ROOT = Path(__file__).parents[2]
 SPEC = (ROOT / "docs/spec.md").read_text()
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/clients/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 SOURCES = [
     path
     for folder in ("lowering", "torch_xla_cc", "python")
@@ -172,7 +172,6 @@ BLOCK = re.compile(
 
 
 WITH_EXAMPLES = (
-    "README.md",
     "docs/guide.md",
     "docs/distributed.md",
     "docs/gradients.md",

@@ -35,10 +35,11 @@ def installed(target, venv):
         ("demo", {"run"}, {"build"}),
         ("build", {"run"}, {"build"}),
         ("compilers", {"compilers"}, {"build"}),
+        ("docs", {"docs"}, {"build"}),
         ("lint", {"lint"}, {"build", "lint"}),
         ("test", {"run", "test"}, {"build", "test"}),
         ("check", {"run", "lint", "test"}, {"build", "lint", "test"}),
-        ("setup", {"lint", "test", "compilers"}, {"build", "lint", "test"}),
+        ("setup", {"lint", "test", "docs", "compilers"}, {"build", "lint", "test"}),
     ],
 )
 def test_a_target_brings_what_it_needs(tmp_path, target, python, debian):
@@ -56,7 +57,7 @@ def included(names):
 
 
 def test_set_up_leaves_none_out():
-    assert included(["lint", "test", "compilers"]) | {"dev"} == set(EXTRAS)
+    assert included(["lint", "test", "docs", "compilers"]) | {"dev"} == set(EXTRAS)
     assert included(["dev"]) | {"compilers"} == set(EXTRAS)
 
 

@@ -30,7 +30,7 @@ def inspect(
     options: Options | None = None,
     **kwargs: Any,  # noqa: ANN401 (the function's)
 ) -> Report:
-    """What became of the collectives of a function, or of pending tensors: see docs/inspect.md.
+    """Report what the compiler makes of the collectives of a function, or of pending tensors.
 
     Args:
       what: a function, which is called once with `args` and `kwargs` to trace it, such as a step
@@ -105,7 +105,7 @@ def assert_overlaps(
     """AssertionError unless the collectives of the compiled program run beside a computation.
 
     All of an opcode, such as "all-gather", or of any if None; or at least `count` of them. What is
-    done before memory could move the bytes that come to a rank does not count. It names those that
+    done before memory could move the bytes that a rank receives does not count. It names those that
     wait, with their lines. The rest is as for `inspect`; the report is returned.
     """
     if opcode is not None:

@@ -127,8 +127,8 @@ class Capture:
             last = one.pending[-1]
             raise StepError(
                 f"{self._title}: {last.op} of {last.file}:{last.line} is no call of "
-                "torch.distributed, and on paper has nobody to meet before the step. Inspect the "
-                "script without --rank"
+                "torch.distributed, and in a dry run has nobody to meet before the step. Inspect "
+                "the script without --rank"
             )
         return self._runs(one, steps)
 

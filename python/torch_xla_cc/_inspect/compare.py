@@ -59,6 +59,7 @@ class Comparison:
         return not any(pair.differences for pair in self.pairs)
 
     def to_json(self) -> str:
+        """Both reports' rows, pair by pair, for programs."""
         pairs = [
             {
                 "a": pair.a and asdict(pair.a),
@@ -83,7 +84,7 @@ class Comparison:
                 f"{side}: {report.title}, {report.world} ranks"
                 for side, report in (("A", self.a), ("B", self.b))
             ),
-            caption="equal" if self.equal else f"{total:+,} bytes come to a rank in B",
+            caption="equal" if self.equal else f"{total:+,} bytes received by a rank in B",
         )
         for heading in ("A", "B", "operands", "groups", "differs in"):
             table.add_column(heading, overflow="fold")

@@ -74,6 +74,7 @@ class RanksReport:
         return [matrix[of[rank]][rank] for rank in range(self.world)]
 
     def to_json(self) -> str:
+        """The verdict, the traffic and a report for each program, for other programs to read."""
         found = {
             "version": 1,
             "target": self.target,
@@ -115,7 +116,7 @@ def compare_ranks(
     step: int = 1,
     timeout_s: float | None = None,
 ) -> RanksReport:
-    """Trace what every rank of a job would run, without its devices, and compare: docs/inspect.md.
+    """Trace what every rank of a job would run, without its devices, and compare their programs.
 
     Args:
       fn: `fn(rank, *args)` runs as under `launch`, on virtual CPU devices, up to the end of its

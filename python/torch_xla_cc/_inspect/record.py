@@ -48,7 +48,7 @@ class Record:
 
     @property
     def wire_bytes(self) -> int:
-        """What comes to a rank, of all collectives together."""
+        """The bytes that a rank receives, of all collectives together."""
         return sum(row.wire_bytes for row in self.rows)
 
     def traffic(self) -> list[list[int]]:
@@ -61,6 +61,7 @@ class Record:
         return [[round(amount) for amount in line] for line in matrix]
 
     def to_json(self) -> str:
+        """Everything that the report has, for other programs to read."""
         fields = dataclasses.asdict(self)
         made = {"summary": dataclasses.asdict(self.summary), "wire_bytes": self.wire_bytes}
         return json.dumps({"version": VERSION, **fields, **made}, indent=2)
@@ -73,7 +74,7 @@ class Record:
     def _caption(self) -> str:
         if self.failure:
             return f"not compiled: {self.failure}"
-        caption = f"{len(self.rows)} collectives; {self.wire_bytes:,} bytes come to a rank"
+        caption = f"{len(self.rows)} collectives; {self.wire_bytes:,} bytes received by a rank"
         if self.memory:
             caption += "; memory: " + ", ".join(f"{k} {n:,}" for k, n in self.memory.items() if n)
         return caption

@@ -47,8 +47,8 @@ class Row:
     channel_id: int | None
     operand_bytes: int
     memory_bytes: int  # operands and results
-    wire_bytes: int  # that come to the rank that gets most
-    link_bytes: int  # over the link that carries most
+    wire_bytes: int  # received by the rank that receives most
+    link_bytes: int  # over the busiest link
     rule: str  # native, fallback or host; empty if torch_xla_cc did not make it
     why: str  # of a fallback
     call: str  # what was called
@@ -74,7 +74,7 @@ class Row:
         """Whether enough computes meanwhile to speak of.
 
         Memory is about ten times as fast as links. So what takes no longer than to read and write
-        fewer bytes than come to a rank is done in a small part of the time.
+        fewer bytes than a rank receives is done in a small part of the time.
         """
         return bool(self.meanwhile) and self.beside_bytes >= self.wire_bytes
 

@@ -185,23 +185,23 @@ def launch(
     timeout_s: float | None = None,
     pod: bool = False,
 ) -> list[Any]:
-    """Run `fn(rank, *args)` on every device; the return values, by rank.
+    """Run `fn(rank, *args)` on every device, and return what the ranks returned, by rank.
 
-    On CPU the ranks are threads of this process, one a virtual device. It sets up what they need
-    before the runtime starts, has one of them compile a program that all of them trace, and ends
-    all when one raises: that rank's exception is raised here, with its traceback and its rank. One
-    that calls sys.exit(0) has ended, with None, and the others go on.
-    Elsewhere the ranks are processes, one a device, as those of torch_xla.launch.
+    On CPU the ranks are threads of this process, one for each virtual device. `launch` sets up what
+    they need before the runtime starts, and has one of them compile a program that all of them
+    trace. If a rank raises, all are ended, and its exception is raised here, with its traceback and
+    its rank. A rank that calls sys.exit(0) has ended with the result None, and the others go on.
+    On other devices the ranks are processes, one for each device, as those of torch_xla.launch.
 
     Args:
       fn: what each rank runs.
-      args: a list or tuple of what it gets after its rank.
+      args: a list or tuple of its arguments after the rank.
       nprocs: the number of CPU devices; CPU_NUM_DEVICES if not given.
       timeout_s: how long ranks wait for one that does not come; TORCH_XLA_CC_TIMEOUT_S or 600 s if
-        not given. Ranks that are processes wait as XLA has them: what is given is warned about.
-      pod: the ranks are processes of this machine, each with a device of the pod (docs/pod.md). fn,
-        args and results are pickled; the script's own calls stand under `if __name__ ==
-        "__main__":`, as for each way to start processes.
+        not given. Where ranks are processes XLA decides, and giving it warns.
+      pod: make the ranks processes of this machine, each with a pod device (docs/pod.md). fn, args
+        and results are pickled. Call launch under `if __name__ == "__main__":`, as for any way to
+        start processes.
     """
     _check_call(fn, args)
     limit = timeout_of(timeout_s)

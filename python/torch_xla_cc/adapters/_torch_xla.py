@@ -113,17 +113,22 @@ _patches = Patches("torch_xla_cc.install", _make)
 
 
 def install() -> None:
-    """Make torch_xla.core.xla_model's collectives ours.
+    """Have torch_xla itself use the collectives of this package.
 
-    What torch_xla builds on them (optimizer_step, reduce_gradients, XlaFullyShardedDataParallel,
-    ZeroRedundancyOptimizer) then uses ours too. torch.distributed's backend "xla" becomes ours, and
-    its new_group what it was before torch_xla replaced it, with names that all members of a group
-    find; split_group and monitored_barrier take groups of ours. On CPU torch_xla.launch,
-    xla_multiprocessing.spawn and pjrt.spawn_threads start the ranks as `torch_xla_cc.launch` does,
-    of CPU_NUM_DEVICES devices; of one device with debug_single_process=True or nprocs=1. There
-    xla_multiprocessing.MpModelWrapper.to gives each rank a module of its own. Functions that were
-    imported by name before the call, and objects that took them at construction, keep what they
-    took.
+    torch_xla.core.xla_model's collectives become ours, and with them what torch_xla builds on them:
+    optimizer_step, reduce_gradients, XlaFullyShardedDataParallel, ZeroRedundancyOptimizer.
+
+    In torch.distributed the backend "xla" becomes ours, split_group and monitored_barrier take its
+    groups, and new_group is what it was before torch_xla replaced it, with names that all members
+    of a group find.
+
+    On CPU torch_xla.launch, xla_multiprocessing.spawn and pjrt.spawn_threads start ranks as
+    `torch_xla_cc.launch` does: as many as CPU_NUM_DEVICES says, or one with
+    debug_single_process=True or nprocs=1. xla_multiprocessing.MpModelWrapper.to gives each of them
+    a module of its own.
+
+    Functions that were imported by name before the call, and objects that took them when they were
+    made, keep what they took. `uninstall()` undoes it.
     """
     _patches.install()
 

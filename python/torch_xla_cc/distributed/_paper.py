@@ -1,4 +1,4 @@
-"""A world on paper: one rank of many that do not exist, to see what it would run."""
+"""A dry-run world: one rank of many that do not exist, to see what it would run."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ _OBJECTS = {
 
 @contextlib.contextmanager
 def on_paper(rank: int, world_size: int) -> Iterator[None]:
-    """Whatever init_process_group makes here is a world on paper. One that is left ends with it."""
+    """Whatever init_process_group makes here is a dry-run world. One that is left ends with it."""
     if not isinstance(world_size, int) or world_size < 1:
         raise ValueError(f"paper_world: world_size = {world_size!r}, but it must be an int from 1")
     if not isinstance(rank, int) or not 0 <= rank < world_size:
@@ -119,18 +119,19 @@ def on_paper(rank: int, world_size: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def paper_world(rank: int, world_size: int, backend: str = "xla_cc") -> Iterator[None]:
-    """torch.distributed with the backend xla_cc, in which this process is a rank and has no peers.
+    """A dry-run world of torch.distributed: this process is one rank, the others do not exist.
 
-    Models that take their part of the weights by rank, and their groups from torch.distributed, can
-    be built in it, and their steps traced by `torch_xla_cc.inspect` with a target of as many
-    devices. Outside of that a call has what would come of it if every rank had passed what this one
-    did, and leaves what only another rank would know: docs/distributed.md, "A world on paper". In a
-    step that is traced, all_to_alls with split sizes are a ValueError: a rank knows its own only.
+    In it you can build models that take their part of the weights by rank and their groups from
+    torch.distributed, and trace their steps by `torch_xla_cc.inspect` for a target of as many
+    devices. Outside of `inspect` the result of a call is what it would be if every rank had passed
+    what this one did; what only another rank would know stays as it was (docs/distributed.md,
+    "Dry-run world"). In a step that is traced, an all_to_all with split sizes is a ValueError: a
+    rank knows only its own.
 
     Args:
       rank: which of the ranks this process is.
       world_size: how many there would be.
-      backend: as of init_process_group, such as "cpu:gloo,xla:xla_cc"; gloo is on paper too.
+      backend: as of init_process_group, such as "cpu:gloo,xla:xla_cc"; gloo is a dry run too.
     """
     with on_paper(rank, world_size):
         dist.init_process_group(backend)

@@ -60,7 +60,7 @@ _OF_DUMPS = ("module",)
 @click.option(
     "--rank",
     type=click.IntRange(min=0),
-    help="Run the script once, as this rank; the others are on paper.",
+    help="Run the script once, as this rank; the others are not run.",
 )
 @click.option(
     "--option",
@@ -170,7 +170,7 @@ def _inspect_script(
     compared = all_ranks.of_programs(programs)
     verdict = compared.verdict
     if rank is not None:
-        verdict = f"rank {rank} of {programs[0][0].world} on paper, for {target}"
+        verdict = f"rank {rank} of {programs[0][0].world} in a dry run for {target}"
     print(verdict, file=sys.stdout if format == "text" else sys.stderr)
     _show(reports, format)
     return 1 if compared.divergence or any(one.failure for one in reports) else 0
