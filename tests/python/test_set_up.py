@@ -23,8 +23,8 @@ def installed(target, venv):
         check=True,
         timeout=60,
     )
-    python = re.findall(r"setup_venv\.sh \S+ \S+ \S+ (.*)", done.stdout)
-    debian = re.findall(r"debian_packages\.sh \S+ (.*)", done.stdout)
+    python = re.findall(r"^tools/setup_venv\.sh \S+ \S+ \S+ (.*)", done.stdout, re.M)
+    debian = re.findall(r"^tools/debian_packages\.sh \S+ (.*)", done.stdout, re.M)
     return set(" ".join(python).split()), set(" ".join(debian).split())
 
 
@@ -36,6 +36,7 @@ def installed(target, venv):
         ("build", {"run"}, {"build"}),
         ("compilers", {"compilers"}, {"build"}),
         ("lint", {"lint"}, {"build", "lint"}),
+        ("wheels", {"wheels"}, {"build", "wheels"}),
         ("test", {"run", "test"}, {"build", "test"}),
         ("check", {"run", "lint", "test"}, {"build", "lint", "test"}),
         ("setup", {"lint", "test", "compilers"}, {"build", "lint", "test"}),
@@ -56,8 +57,8 @@ def included(names):
 
 
 def test_set_up_leaves_none_out():
-    assert included(["lint", "test", "compilers"]) | {"dev"} == set(EXTRAS)
-    assert included(["dev"]) | {"compilers"} == set(EXTRAS)
+    assert included(["lint", "test", "compilers"]) | {"dev", "wheels"} == set(EXTRAS)
+    assert included(["dev"]) | {"compilers", "wheels"} == set(EXTRAS)
 
 
 def test_what_the_demo_needs_is_not_much():
