@@ -31,7 +31,7 @@ def meet():
     """From Ray's gloo group to the world of xla_cc."""
     import torch.distributed as dist
 
-    import torch_xla_cc.distributed
+    import torch_xla_cc.distributed  # noqa: F401  # registers the backend
 
     host = ray.util.get_node_ip_address()
     place = [(host, free_port(), f"{host}:{free_port()}", secrets.token_hex(16))]

@@ -2,9 +2,9 @@
 
     PJRT_DEVICE=POD torchrun --standalone --nproc-per-node=2 examples/cluster/train.py
 
-Nothing in it knows where it runs: docs/clusters.md starts it on several hosts, on a TPU slice, under
-SLURM, on Kubernetes and by Ray. `--fail=1` has rank 1 raise in the middle, so that you can see what
-your cluster makes of it.
+Nothing in it knows where it runs: docs/clusters.md starts it on several hosts, on a TPU slice,
+under SLURM, on Kubernetes and by Ray. `--fail=1` has rank 1 raise in the middle, so that you can
+see what your cluster makes of it.
 """
 
 import argparse
@@ -14,9 +14,9 @@ import socket
 import torch
 import torch.distributed as dist
 import torch_xla
-import txcc_pod
 
-import torch_xla_cc.distributed
+import torch_xla_cc.distributed  # noqa: F401  # registers the backend
+import txcc_pod
 
 txcc_pod.register()  # of use in a source tree only: an installed torch_xla_cc is found without it
 

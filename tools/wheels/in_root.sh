@@ -68,8 +68,9 @@ print(dist.get_rank(), x.tolist(), flush=True)
 PYTHON
   PJRT_DEVICE=POD /venv/bin/torchrun --standalone --nproc-per-node=2 pod.py >pod.txt 2>pod.log ||
     { cat pod.log && exit 1; }
-  cat pod.txt
-  cmp <(sort pod.txt) <(printf '%s\n' '0 [3.0, 3.0, 3.0]' '1 [3.0, 3.0, 3.0]')
+  # gloo speaks as well, on standard output.
+  grep '^[01] ' pod.txt
+  cmp <(grep '^[01] ' pod.txt | sort) <(printf '%s\n' '0 [3.0, 3.0, 3.0]' '1 [3.0, 3.0, 3.0]')
 fi
 
 echo "== a fast part of the tests"
@@ -82,11 +83,13 @@ fi
 /venv/bin/pip install --quiet --progress-bar off absl-py expecttest hypothesis pytest pytest-timeout \
   pytest-xdist "$jax" ml_dtypes
 mkdir tree
-cp -r /source/{tests,pyproject.toml,README.md,docs,examples} tree/
+cp -r /source/{tests,pyproject.toml,README.md,docs,examples,lowering} tree/
 cd tree
 files=("${tests[@]/#/tests/python/}")
 files=("${files[@]/%/.py}")
-PJRT_DEVICE=CPU PYTHONPATH='' nice -n 10 timeout 900 /venv/bin/python -m pytest -q -m quick -n 2 \
+PJRT_DEVICE=CPU PYTHONPATH='' timeout 1500 /venv/bin/python -m pytest -q -m quick -n 2 \
   --dist loadfile -p no:cacheprovider "${files[@]}" >tests.log 2>&1 || { tail -n 60 tests.log && exit 1; }
 tail -n 3 tests.log
 echo "$((SECONDS - began)) s"
+cd /
+rm -rf /venv /try

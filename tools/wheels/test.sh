@@ -29,7 +29,7 @@ unshare --mount --pid --fork --kill-child bash -euo pipefail -c '
       mount --bind -o ro "$folder" "nvidia/${folder##*/}"
     fi
   done
-  cp /etc/resolv.conf etc/resolv.conf
+  cp /etc/resolv.conf /etc/hosts etc/
   cp /etc/ssl/certs/ca-certificates.crt etc/ssl/certs/ca-certificates.crt
   proxies=()
   for name in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY PIP_INDEX_URL; do
