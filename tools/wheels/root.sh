@@ -50,7 +50,7 @@ if [[ $suite == jammy || $suite == noble ]]; then
   done
 fi
 mmdebstrap --quiet --variant=minbase --mode=root \
-  --include="python$version-venv,libpython$version-dev,ca-certificates" \
+  --include="python$version-venv,libpython$version-dev,libstdc++6,ca-certificates" \
   --aptopt='APT::Install-Recommends "false"' \
   --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' \
   "$suite" "$root" "${sources[@]}"
