@@ -77,4 +77,5 @@ if __name__ == "__main__":
         run_config=RunConfig(name="txcc", storage_path=options.storage),
     )
     result = trainer.fit()
-    print("loss", result.metrics["loss"])
+    # (Ray keeps the metrics of a report with a checkpoint; this one has none.)
+    print("done; results are in", result.path)

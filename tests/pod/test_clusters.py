@@ -34,7 +34,7 @@ def test_two_hosts(tmp_path, fails, code):
     if done.returncode == 77:
         pytest.skip(done.stdout.strip())
     assert done.returncode == code, done.stdout
-    logs = {path.parts[-4]: path for path in tmp_path.glob("node*/*/attempt_0/0/stdout.log")}
+    logs = {path.parts[-5]: path for path in tmp_path.glob("node*/*/attempt_0/0/stdout.log")}
     assert set(logs) == {"node0", "node1"}
     for node in (0, 1):
         assert f"rank {node} of 2: step 0, loss " in logs[f"node{node}"].read_text()
