@@ -4,6 +4,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BAZEL ?= bazel-4
 HUNT ?= 20
+PYTHONS ?= 3.10 3.11 3.12 3.13
 
 # Compilers run in parallel under ninja and Bazel; the steps here are a sequence.
 .NOTPARALLEL:
@@ -11,8 +12,8 @@ HUNT ?= 20
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup compilers packages-build packages-lint packages-test build demo docs check test hunt stress bench \
-  golden support losses clean lint lint-cpp lint-python lint-shell format
+.PHONY: help setup compilers packages-build packages-lint packages-test packages-wheels build demo docs check test hunt stress bench \
+  golden support losses wheels wheels-test clean lint lint-cpp lint-python lint-shell format
 
 override VENV := $(abspath $(VENV))
 BIN := $(VENV)/bin
@@ -25,6 +26,7 @@ FOR_RUN := $(VENV)/.torch_xla_cc.run.$(VERSION)
 FOR_LINT := $(VENV)/.torch_xla_cc.lint.$(VERSION)
 FOR_TEST := $(VENV)/.torch_xla_cc.test.$(VERSION)
 FOR_DOCS := $(VENV)/.torch_xla_cc.docs.$(VERSION)
+FOR_WHEELS := $(VENV)/.torch_xla_cc.wheels.$(VERSION)
 FOR_COMPILERS := $(VENV)/.torch_xla_cc.compilers.$(VERSION)
 # An environment of this clone has the command. A shared one cannot know which clone is meant.
 ifeq ($(VENV),$(CURDIR)/.venv)
@@ -34,7 +36,8 @@ TXCC := PYTHONPATH=python $(BIN)/python -m txcc
 endif
 
 CPP := $(shell find lowering torch_xla_cc pod python tests -name '*.cc' -o -name '*.h')
-SHELL_SCRIPTS := .ci/run $(wildcard tools/*.sh)
+SHELL_SCRIPTS := .ci/run tools/wheels/c++ $(wildcard tools/*.sh tools/wheels/*.sh examples/cluster/*.sh \
+  examples/cluster/*.sbatch)
 
 # Before the first set-up there is no Python to ask for the suffix, and no extension either.
 EXTENSION := python/torch_xla_cc/_C$(shell $(BIN)/python -c \
@@ -44,7 +47,7 @@ EXTENSION_SOURCES := setup.py $(shell find lowering torch_xla_cc pod -name '*.cc
 
 help: ## List the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
-	@echo "Variables: VENV=$(VENV) PYTHON=$(PYTHON) BAZEL=$(BAZEL)"
+	@echo "Variables: VENV=$(VENV) PYTHON=$(PYTHON) BAZEL=$(BAZEL) PYTHONS='$(PYTHONS)'"
 
 setup: packages-build packages-lint packages-test ## Install what is missing for all of these
 	@tools/setup_venv.sh $(VENV) $(VERSION) $(PYTHON) lint test docs compilers
@@ -52,7 +55,7 @@ setup: packages-build packages-lint packages-test ## Install what is missing for
 
 compilers: $(FOR_COMPILERS) ## Install the compilers of TPU and GPU, for txcc inspect --target
 
-packages-build packages-lint packages-test: packages-%:
+packages-build packages-lint packages-test packages-wheels: packages-%:
 	@tools/debian_packages.sh $(PYTHON) $*
 
 $(VENV)/.torch_xla_cc.%.$(VERSION): | packages-build
@@ -128,6 +131,19 @@ support: $(FOR_TEST) build ## Rewrite docs/support.md from what calls of torch.d
 
 losses: $(FOR_TEST) build ## Rewrite tests/clients/losses.json: what clients lose on gloo
 	UPDATE_LOSSES=1 $(RUN) -m pytest -q tests/clients
+
+# Compiled by one compiler, against an old glibc, with the headers of each Python: tools/wheels/build.py.
+# As root, for the roots of other Debians and Ubuntus that have them.
+wheels: packages-wheels $(FOR_WHEELS) ## Build in dist/ the sdist, and a wheel for each of PYTHONS (as root)
+	tools/wheels/sysroot.sh build/wheels/sysroot
+	for version in $(PYTHONS); do tools/wheels/root.sh build/wheels/roots/$$version $$version; done
+	PATH="$(BIN):$$PATH" $(BIN)/python tools/wheels/build.py $(PYTHONS)
+	$(BIN)/python -m build --sdist --no-isolation
+	$(BIN)/twine check --strict dist/*
+
+wheels-test: ## Install each wheel of PYTHONS in a fresh Debian or Ubuntu, and use it there (as root)
+	for version in $(PYTHONS); do tools/wheels/test.sh build/wheels/roots/$$version $$version \
+	  "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"; done
 
 clean: ## Remove what was built (not $(VENV))
 	rm -rf build dist python/*.egg-info python/torch_xla_cc/_C*.so python/torch_xla_cc/libpod.so

@@ -30,7 +30,7 @@ _LONG = (
 
 _QUICK = {
     *("test_bare_channels", "test_cache", "test_coming_from_xm", "test_compare", "test_compile"),
-    *("test_command_line", "test_command_completion", "test_set_up"),
+    *("test_command_line", "test_command_completion", "test_set_up", "test_packaging"),
     *("test_docs", "test_hlo_fuzz", "test_hlo_traffic", "test_mutations", "test_properties"),
     "test_report_html",
     *("test_policy", "test_public_names", "test_signatures", "test_values", "test_wire"),

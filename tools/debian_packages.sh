@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that are missing for a purpose: "build" (the extension, and running
-# it), "lint" or "test". Where it may not install, it says which command to run.
+# it), "lint", "test" or "wheels". Where it may not install, it says which command to run.
 #
 # Usage: tools/debian_packages.sh PYTHON PURPOSE...
 set -euo pipefail
@@ -37,6 +37,11 @@ for purpose in "$@"; do
       need openmpi-bin command -v mpirun.openmpi
       need libmpich-dev command -v mpicxx.mpich
       need mpich command -v mpirun.mpich
+      ;;
+    wheels)
+      need g++ command -v g++
+      need curl command -v curl
+      need mmdebstrap command -v mmdebstrap
       ;;
     *)
       echo "$0: no such purpose: $purpose" >&2

@@ -2,9 +2,10 @@
 #include "pod/abi/client.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
+#include <locale>
 #include <set>
+#include <sstream>
 
 #include "pod/entry.h"
 
@@ -74,7 +75,10 @@ Options ReadOptions(const abi::NamedValue* values, size_t count) {
     } else {
       if (name == "rank") options.rank = text;
       if (name == "timeout_s") {
-        std::from_chars(text.data(), text.data() + text.size(), options.timeout_s);
+        // (std::from_chars of a double is not in the libstdc++ that wheels are built for.)
+        std::istringstream stream(text);
+        stream.imbue(std::locale::classic());
+        stream >> options.timeout_s;
       }
       options.others.emplace_back(name, std::move(text));
     }

@@ -99,7 +99,7 @@ _atexit.register(_C.let_go)
 _unpinned.unpin()
 _C.set_fallback(_fallback_policy.from_environment())
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 
 def set_debug(on: bool) -> None:

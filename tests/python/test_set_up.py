@@ -23,8 +23,8 @@ def installed(target, venv):
         check=True,
         timeout=60,
     )
-    python = re.findall(r"setup_venv\.sh \S+ \S+ \S+ (.*)", done.stdout)
-    debian = re.findall(r"debian_packages\.sh \S+ (.*)", done.stdout)
+    python = re.findall(r"^tools/setup_venv\.sh \S+ \S+ \S+ (.*)", done.stdout, re.M)
+    debian = re.findall(r"^tools/debian_packages\.sh \S+ (.*)", done.stdout, re.M)
     return set(" ".join(python).split()), set(" ".join(debian).split())
 
 
@@ -37,6 +37,7 @@ def installed(target, venv):
         ("compilers", {"compilers"}, {"build"}),
         ("docs", {"docs"}, {"build"}),
         ("lint", {"lint"}, {"build", "lint"}),
+        ("wheels", {"wheels"}, {"build", "wheels"}),
         ("test", {"run", "test"}, {"build", "test"}),
         ("check", {"run", "lint", "test"}, {"build", "lint", "test"}),
         ("setup", {"lint", "test", "docs", "compilers"}, {"build", "lint", "test"}),
@@ -57,8 +58,8 @@ def included(names):
 
 
 def test_set_up_leaves_none_out():
-    assert included(["lint", "test", "docs", "compilers"]) | {"dev"} == set(EXTRAS)
-    assert included(["dev"]) | {"compilers"} == set(EXTRAS)
+    assert included(["lint", "test", "docs", "compilers"]) | {"dev", "wheels"} == set(EXTRAS)
+    assert included(["dev"]) | {"compilers", "wheels"} == set(EXTRAS)
 
 
 def test_what_the_demo_needs_is_not_much():
