@@ -2,9 +2,9 @@
 
     PYTHONPATH=python python benchmarks/client_steps.py [target ...]
 
-Each example of examples/clients, unmodified, as one rank on paper (`txcc inspect --rank`), compiled
-by the target's own compiler. It takes some fifteen minutes. With targets it prints their part, and
-writes nothing.
+Each example of examples/clients, unmodified, as one rank of a dry run (`txcc inspect --rank`), and
+compiled by the target's own compiler. It takes some fifteen minutes. With targets it prints their
+part, and writes nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HEAD = """\
 # Steps of training stacks, as compilers have them
 
 Written by `benchmarks/client_steps.py`: examples of `examples/clients`, unmodified, as rank {rank}
-of a world on paper ([inspect.md](inspect.md#one-rank-of-a-script)), compiled by each target's own
+of a dry-run world ([inspect.md](inspect.md#one-rank-of-a-script)), compiled by each target's own
 compiler. The models are small, so these rows say what becomes of the calls, and not how fast a
 large model is. How programs of layers compare with JAX's stands in [compiled.md](compiled.md).
 

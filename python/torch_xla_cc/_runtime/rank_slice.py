@@ -27,7 +27,7 @@ def _computation(
     target: object,  # what it is lowered for
     dtype: torch.dtype,
     one: _Slice,
-    gradient: bool,  # noqa: FBT001
+    gradient: bool,
 ) -> object:
     del target
     like = torch.empty((), dtype=dtype)
@@ -58,7 +58,7 @@ def rank_slice(x: torch.Tensor, dim: int, size: int, starts: list[int]) -> torch
     """x[start : start + size] along `dim`, a new tensor, where `starts` are by device."""
     dim = dim + x.dim() if dim < 0 else dim
     one = _Slice(tuple(x.shape), dim, size, tuple(starts))
-    return cast("torch.Tensor", _OfRank.apply(x, one))
+    return cast("torch.Tensor", _OfRank.apply(x, one))  # type: ignore[no-untyped-call]
 
 
 def place(places: list[int], device: torch.device) -> torch.Tensor:
