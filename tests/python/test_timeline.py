@@ -155,6 +155,31 @@ def test_reports_come_back_from_json(made, tmp_path):
         load.records(path)
 
 
+@pytest.mark.parametrize(
+    ("where", "name", "value"),
+    [
+        ("schedule", "row", 99),
+        ("schedule", "kind", 'x"><meta http-equiv=refresh content="0;url=https://example.com">'),
+        ("schedule", "work_bytes", "12"),
+        ("rows", "wire_bytes", "12"),
+        ("rows", "file", 5),
+        ("rows", "groups", [[0, "1"]]),
+        ("rows", "asynchronous", 1),
+        (None, "world", True),
+        (None, "memory", {"arguments": None}),
+    ],
+)
+def test_what_a_report_may_not_say(made, tmp_path, where, name, value):
+    report = json.loads(made(3, 2).to_json())
+    within = report if where is None else report[where][-1]
+    assert name in within
+    within[name] = value
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(report))
+    with pytest.raises(load.ReportError, match=name):
+        load.records(path)
+
+
 def test_before_and_after(made):
     page = html_compare.page(compare_all([made(2, 3)], [made(3, 3)]))
     parsed = Page(page)

@@ -127,7 +127,8 @@ class _Computation:
             link = f'<p><a href="#{self._name}-c{part.row}">Its line in the table</a></p>'
             named = f' id="{self._name}-s{part.row}"'
         return (
-            f'<div role="listitem" class="piece {part.kind} {_state(row)}"{named}{place}><details>'
+            f'<div role="listitem" class="piece {escape(part.kind)} {_state(row)}"'
+            f"{named}{place}><details>"
             f"<summary>{head}</summary>{_listed(lines)}{link}</details></div>"
         )
 

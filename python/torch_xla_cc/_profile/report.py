@@ -15,6 +15,8 @@ from .meetings import Meeting, meetings
 from .ops import HOST, Op, Ran, ran
 from .xplane import Space, TraceError
 
+_MOST_RANKS = 1 << 16
+
 _VERSION = 1  # of the JSON
 
 
@@ -78,7 +80,18 @@ class Profile:
 
 
 def profile(folder: str, spaces: Sequence[Space]) -> Profile:
-    """Of the traces of all processes of a job."""
+    """Of the traces of all processes of a job. TraceError of what no profiler has written."""
+    try:
+        return _profile(folder, spaces)
+    except TraceError:
+        raise
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
+        raise TraceError(
+            f"{folder}: expected traces of torch_xla's profiler: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _profile(folder: str, spaces: Sequence[Space]) -> Profile:
     found = ran(spaces)
     if not found.ops:
         raise TraceError(
@@ -86,6 +99,8 @@ def profile(folder: str, spaces: Sequence[Space]) -> Profile:
             "whole steps, and under torch_xla_cc.launch, or on the pod"
         )
     world = max(op.rank for op in found.ops) + 1
+    if world > _MOST_RANKS:
+        raise TraceError(f"{folder}: a trace is of rank {world - 1}, of at most {_MOST_RANKS}")
     met, alone = meetings(found, world)
     timed = _timed(met, alone, _Work(found.ops), world)
     ranks = tuple(_ranks(found, met))

@@ -103,6 +103,12 @@ def spaces(folder: str | Path) -> list[Space]:
     return [one for one in found if one.stop_ns >= newest.start_ns]
 
 
+def left_out(folder: str | Path, kept: Iterable[Space]) -> list[Path]:
+    """The files below a folder that `spaces` has not kept: of another time."""
+    paths = {space.path for space in kept}
+    return [path for path in sorted(Path(folder).rglob(f"*{_SUFFIX}")) if path not in paths]
+
+
 def read(path: Path) -> Space:
     """One file. TraceError if it is none of a profiler."""
     try:

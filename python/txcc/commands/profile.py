@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from txcc import package, types
@@ -34,9 +36,12 @@ def profile(folder: str, format: str) -> int:
 
     try:
         with working(f"Reading {folder}"):
-            found = report.profile(folder, xplane.spaces(folder))
+            spaces = xplane.spaces(folder)
+            found = report.profile(folder, spaces)
     except xplane.TraceError as error:
         raise Failure(str(error)) from error
+    for path in xplane.left_out(folder, spaces):
+        print(f"{path}: left out, it ended before the newest trace began", file=sys.stderr)
     if format == "json":
         print(found.to_json())
     else:
