@@ -54,7 +54,7 @@ def test_a_number_of_each_rank():
 
 
 REFUSED = [
-    (2, 1, [0, 0, 0], "dim = 2, but it must be an axis of f32[2,7]: 0 to 1 (S1)"),
+    (2, 1, [0, 0, 0], "dim = 2, but it must be an axis of f32[2,7]: 0 to 1 (X1)"),
     (-3, 1, [0, 0, 0], "dim = -1, but it must be an axis"),
     (1, 8, [0, 0, 0], "size = 8, but it must be 0 to 7"),
     (1, 3, [0, 0], "len(starts) = 2, but it must be 3"),
