@@ -59,6 +59,8 @@ def begin(description: str) -> Training:
 
 def batch(step: int, part: int, parts: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Bytes of the text and those that follow them: this part of the step's sequences."""
+    if BATCH % parts:
+        raise ValueError(f"{parts} data parallel ranks, but they must divide {BATCH} sequences")
     places = torch.Generator().manual_seed(step)
     starts = torch.randint(len(_TEXT) - LENGTH - 1, (BATCH,), generator=places)
     rows = [_TEXT[start : start + LENGTH + 1] for start in starts.tolist()]

@@ -45,6 +45,21 @@ def test_the_gradient_is_zero_around_it():
     assert all(worlds.run(RANKS, of_a_gradient))
 
 
+def of_the_gradient_of_a_gradient(rank):
+    x = torch.arange(7.0).to("xla").requires_grad_()
+    y = rank_slice.rank_slice(x * x, 0, 3, STARTS)
+    (gradient,) = torch.autograd.grad((y * y).sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(gradient.sum(), x)
+    expected = torch.zeros(7)
+    part = slice(STARTS[rank], STARTS[rank] + 3)
+    expected[part] = 12 * torch.arange(7.0)[part] ** 2
+    return second.cpu().equal(expected)
+
+
+def test_the_gradient_of_the_gradient():
+    assert all(worlds.run(RANKS, of_the_gradient_of_a_gradient))
+
+
 def places(rank):
     return rank_slice.place([5, 0, 2], torch_xla.device()).item()
 

@@ -22,6 +22,7 @@ class XlaBackend final : public c10d::Backend {
   ~XlaBackend() override;
 
   bool MakesNodes() const { return carrier().MakesNodes(); }
+  bool OfAllRanks() const { return carrier().OfAllRanks(); }
   const RankGroup& group() const { return group_; }
   const std::string getBackendName() const override { return "xla_cc"; }
   void setTimeout(std::chrono::milliseconds timeout) override;

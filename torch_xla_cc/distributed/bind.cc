@@ -56,7 +56,7 @@ void BindDistributed(py::module_& m) {
       "places_in_groups",
       [](const c10::intrusive_ptr<c10d::Backend>& backend) -> std::optional<std::vector<int64_t>> {
         const auto* ours = dynamic_cast<XlaBackend*>(backend.get());
-        if (ours == nullptr || !ours->MakesNodes()) return std::nullopt;
+        if (ours == nullptr || !ours->OfAllRanks()) return std::nullopt;
         const RankGroup& group = ours->group();
         if (group.world_size != CurrentTarget().world_size) return std::nullopt;
         return GroupsFor(group).Positions(group.world_size);

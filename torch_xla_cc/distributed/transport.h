@@ -36,6 +36,8 @@ class Transport {
 
   // Whether a call is a node of the lazy graph, and takes nothing from outside of it.
   virtual bool MakesNodes() const { return false; }
+  // Whether these are of a program that all ranks have, each as its own number in it.
+  virtual bool OfAllRanks() const { return MakesNodes(); }
 
   // Before a call that this rank makes next, of which the other ranks hear.
   virtual void Announce(const CallPtr& call) = 0;

@@ -174,7 +174,7 @@ _ATTRIBUTES = {
     "PipelineStageBase": ("_get_init_p2p_neighbors_ops",),
     "rendezvous": ("_rendezvous_handlers",),
     "runtime": ("_ORDINAL", "_WORLD_SIZE", "_init_world_size_ordinal"),
-    "Shard": ("_local_shard_size_and_offset", "_replicate_to_shard"),
+    "Shard": ("_local_shard_size_and_offset", "_replicate_to_shard", "_shard_tensor"),
     "torch_c": (
         "_ForceDispatchKeyGuard",
         "_dispatch_tls_local_exclude_set",

@@ -44,21 +44,23 @@ def _call(x: torch.Tensor, one: _Slice, *, gradient: bool) -> torch.Tensor:
 
 
 class _OfRank(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, one: _Slice) -> torch.Tensor:  # noqa: ANN401 (torch's)
-        ctx.one = one
-        return _call(x, one, gradient=False)
+    """The slice, or the way back, each of which is the gradient of the other."""
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # noqa: ANN401
-        return _call(gradient, ctx.one, gradient=True), None
+    def forward(ctx: Any, x: torch.Tensor, one: _Slice, back: bool) -> torch.Tensor:  # noqa: ANN401
+        ctx.one, ctx.back = one, back
+        return _call(x, one, gradient=back)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # noqa: ANN401
+        return _OfRank.apply(gradient, ctx.one, not ctx.back), None, None  # type: ignore[no-untyped-call]
 
 
 def rank_slice(x: torch.Tensor, dim: int, size: int, starts: list[int]) -> torch.Tensor:
     """x[start : start + size] along `dim`, a new tensor, where `starts` are by device."""
     dim = dim + x.dim() if dim < 0 else dim
     one = _Slice(tuple(x.shape), dim, size, tuple(starts))
-    return cast("torch.Tensor", _OfRank.apply(x, one))  # type: ignore[no-untyped-call]
+    return cast("torch.Tensor", _OfRank.apply(x, one, False))  # type: ignore[no-untyped-call]
 
 
 def place(places: list[int], device: torch.device) -> torch.Tensor:

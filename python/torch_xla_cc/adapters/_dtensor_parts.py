@@ -31,6 +31,21 @@ def replicate_to_shard(
     return theirs(placement, x, mesh, dim, index) if own is None else own
 
 
+def shard_tensor(
+    theirs: Callable[..., torch.Tensor],
+    placement: Shard,
+    x: torch.Tensor,
+    mesh: DeviceMesh,
+    mesh_dim: int,
+    src_data_rank: int | None = 0,
+) -> torch.Tensor:
+    """Shard._shard_tensor, which takes the rank's own chunk where nobody is to send it."""
+    own = None
+    if type(placement) is Shard and src_data_rank is None and mesh.get_coordinate() is not None:
+        own = own_part.chunk(x, placement.dim, mesh.get_group(mesh_dim))
+    return theirs(placement, x, mesh, mesh_dim, src_data_rank) if own is None else own
+
+
 def partition_value(
     theirs: Callable[..., torch.Tensor],
     placement: Any,  # noqa: ANN401 (a _MaskPartial)
@@ -43,11 +58,12 @@ def partition_value(
         return theirs(placement, x, mesh, dim)
     whole, count = placement.offset_shape[placement.offset_dim], mesh.size(dim)
     size, offset = Shard._local_shard_size_and_offset(whole, count, mesh.get_local_rank(dim))
-    rank = own_part.rank(mesh.get_group(dim), x.device) if whole % count == 0 else None
-    within = x - (offset if rank is None else rank * size)
+    rank = own_part.rank(mesh.get_group(dim), x) if whole % count == 0 else None
+    # An index may be of a type that has no room for less than nothing.
+    within = x.long() - (offset if rank is None else rank * size)
     mask = (within < 0) | (within >= size)
     placement.mask_buffer.materialize_mask(mask)
-    return within.masked_fill(mask, 0)
+    return within.masked_fill(mask, 0).to(x.dtype)
 
 
 def apply_mask(

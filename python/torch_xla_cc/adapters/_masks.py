@@ -32,9 +32,7 @@ class FilledMasks(Mode):
             if mask is not None and isinstance(value, (int, float)) and _fits(value, x.dtype):
                 x.masked_fill_(mask.reshape(mask.shape + (1,) * (x.dim() - mask.dim())), value)
                 return None
-        if any(type(x) is _rank_numbers.RankNumber for x in args):
-            args = _rank_numbers.as_data(args)
-        return self.call(func, args, kwargs)
+        return self.call(func, _rank_numbers.as_data(func, args), kwargs)
 
 
 def _mask(x: torch.Tensor, index: Any) -> torch.Tensor | None:  # noqa: ANN401 (what is in brackets)

@@ -6,7 +6,7 @@ each rank.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -28,20 +28,35 @@ class RankNumber(int):
         number.group, number.by, number.more = group, by, more
         return number
 
+    def __copy__(self) -> RankNumber:
+        """Itself: nothing of it changes."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> RankNumber:
+        """Itself, with its group, which has no copies."""
+        return self
+
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
-        """A copy, and what is saved, is a number: groups cannot be."""
+        """What is saved is a number: groups cannot be."""
         return int, (int(self),)
 
-    def on(self, device: torch.device) -> torch.Tensor | int:
-        """As s64[] there; as it is where programs are each rank's own anyway."""
-        rank = own_part.rank(self.group, device)
+    def on(self, like: torch.Tensor) -> torch.Tensor | int:
+        """As s64[] on its device; as it is where programs are each rank's own anyway."""
+        rank = own_part.rank(self.group, like)
         return int(self) if rank is None else rank * self.by + self.more
 
 
-def as_data(args: Iterable[Any]) -> list[Any]:
-    """A function's arguments, of which some are such numbers, as it is to get them."""
-    args = list(args)
-    device = next((x.device for x in args if isinstance(x, torch.Tensor)), None)
-    if device is None:
+# What is done with them and tensors; others may need an int, which a tensor is read for.
+_TAKE_TENSORS = frozenset(
+    {"__lt__", "lt", "less", "__ge__", "ge", "greater_equal", "__sub__", "sub"}
+)
+
+
+def as_data(func: Any, args: Sequence[Any]) -> Sequence[Any]:  # noqa: ANN401 (of torch)
+    """A function's arguments, of which some may be such numbers, as it is to get them."""
+    if not any(type(x) is RankNumber for x in args):
         return args
-    return [x.on(device) if type(x) is RankNumber else x for x in args]
+    tensor = next((x for x in args if isinstance(x, torch.Tensor)), None)
+    if tensor is None or getattr(func, "__name__", "") not in _TAKE_TENSORS:
+        return args
+    return [x.on(tensor) if type(x) is RankNumber else x for x in args]

@@ -112,6 +112,7 @@ def _make(changes: Changes) -> None:
     changes.enter(_dtensor_operators.kernels())
     changes.put(DTensor, "__torch_dispatch__", classmethod(_dispatch_with_views))
     changes.wrap(Shard, "_replicate_to_shard", _dtensor_parts.replicate_to_shard)
+    changes.wrap(Shard, "_shard_tensor", _dtensor_parts.shard_tensor)
     masked = embedding_ops._MaskPartial
     changes.wrap(masked, "_partition_value", _dtensor_parts.partition_value)
     changes.wrap(embedding_ops.MaskBuffer, "apply_mask", _dtensor_parts.apply_mask)

@@ -39,6 +39,7 @@ WITHOUT_KERNELS = {
     "apply_rope_fusion": False,
     "bias_activation_fusion": False,
     "bias_dropout_fusion": False,
+    "cross_entropy_loss_fusion": False,
     "gradient_accumulation_fusion": False,
     "masked_softmax_fusion": False,
     "persist_layer_norm": False,
@@ -81,7 +82,7 @@ def _gradients_for_norm(
     on_first = theirs(_OfRank(optimizer, 0))
     if group is None or group.size() == 1 or not on_first:
         return on_first
-    rank = own_part.rank(group, on_first[0].device)
+    rank = own_part.rank(group, on_first[0])
     if rank is None:
         return theirs(optimizer)
     on_others = {id(gradient) for gradient in theirs(_OfRank(optimizer, 1))}

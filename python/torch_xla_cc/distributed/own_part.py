@@ -21,22 +21,28 @@ def _places(group: dist.ProcessGroup) -> list[int] | None:
     return places
 
 
+def _is_real(x: torch.Tensor) -> bool:
+    """Whether it is an XLA tensor, and no stand-in for one, such as those of torch.compile."""
+    return x.device.type == "xla" and type(x) in (torch.Tensor, torch.nn.Parameter)
+
+
 def chunk(x: torch.Tensor, dim: int, group: dist.ProcessGroup) -> torch.Tensor | None:
     """x.chunk(group.size(), dim)[group.rank()], as a new tensor.
 
     None as well where chunks are of several sizes: then ranks have programs of their own.
     """
     size = x.shape[dim]
-    if x.device.type != "xla" or x.numel() == 0 or size % group.size() != 0:
+    if not _is_real(x) or x.numel() == 0 or size % group.size() != 0:
         return None
     places = _places(group)
     if places is None:
         return None
-    part = size // group.size()
-    return rank_slice.rank_slice(x, dim, part, [place * part for place in places])
+    dim = dim % x.dim()
+    parts = x.unflatten(dim, (group.size(), size // group.size()))
+    return rank_slice.rank_slice(parts, dim, 1, places).squeeze(dim)
 
 
-def rank(group: dist.ProcessGroup, device: torch.device) -> torch.Tensor | None:
-    """group.rank() as s64[] on `device`."""
-    places = _places(group) if device.type == "xla" else None
-    return None if places is None else rank_slice.place(places, device)
+def rank(group: dist.ProcessGroup, like: torch.Tensor) -> torch.Tensor | None:
+    """group.rank() as s64[] on the device of a tensor."""
+    places = _places(group) if _is_real(like) else None
+    return None if places is None else rank_slice.place(places, like.device)

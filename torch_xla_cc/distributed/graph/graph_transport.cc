@@ -227,7 +227,7 @@ WorkPtr GraphTransport::Scatter(const CallPtr& call, const at::Tensor& output,
   const int64_t rows = output.numel();
   const int64_t world_size = group().world_size;
   SizeMatrix sizes(world_size, Sizes(world_size, 0));
-  const Groups& groups = along_axis_ ? groups_ : only_;  // those beside it scatter as well
+  const Groups& groups = along_axis_ ? groups_ : only_;  // as if those beside it did the same
   for (const std::vector<int64_t>& members : groups.Expanded(world_size)) {
     for (const int64_t member : members) sizes[members[root]][member] = rows;
   }

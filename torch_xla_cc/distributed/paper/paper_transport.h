@@ -15,6 +15,7 @@ class PaperTransport final : public Transport {
 
   // What it gives is computed from the call's own tensors.
   bool MakesNodes() const override { return true; }
+  bool OfAllRanks() const override { return false; }  // the only rank here may have any number
   void Announce(const CallPtr&) override {}
 
   WorkPtr AllReduce(const CallPtr& call, const Tensors& xs, const c10d::ReduceOp& op) override;

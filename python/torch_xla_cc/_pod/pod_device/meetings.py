@@ -42,7 +42,9 @@ _SAID = re.compile(r"(?:dimensions|source_target_pairs)=\{(?:[\d,]|\{[\d,]*\})*\
 _OURS = re.compile(r'op_name="(?:[^"/]*/)*([a-z_]+\([^"]*\)) (?:native|fallback)')
 _GROUPS_OF_OURS = re.compile(r"(?:, )?groups=(?:\w+|\[[\[\],\d]*\])")
 _IN_GROUP = re.compile(r'source_file="group ([^"]*)"')  # torch_xla_cc/graph/planning.h
-_NUMBERED = re.compile(r"(?<![\w.])%?([A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*)\.(\d+)(?![\w.])")
+_NUMBERED = re.compile(
+    r'"[^"]*"|' r"(?<![\w.])%?([A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*)\.(\d+)(?![\w.])"
+)
 _SHOWN = 300  # characters
 PROGRAMS = 1024  # that a rank has said and names by their keys; of another it says all again
 
@@ -139,6 +141,8 @@ def of_instructions(text: str, size: int) -> Calls:
     numbers: dict[str, int] = {}
 
     def in_order(match: re.Match[str]) -> str:
+        if match[1] is None:  # what is said in quotes
+            return match[0]
         return f"{match[1]}.{numbers.setdefault(match[0].lstrip('%'), len(numbers))}"
 
     hashes = [_hashed(_NUMBERED.sub(in_order, _METADATA.sub("", line))) for line in lines]
