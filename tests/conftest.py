@@ -24,7 +24,7 @@ _LONG = (
     *("test_uneven.py", "test_values.py", "test_spmd.py", "test_dtensor.py", "test_deepspeed.py"),
     *("test_compile_functions.py", "test_left_behind.py", "test_launch.py", "test_fsdp2.py"),
     *("test_fsdp1.py", "test_random_worlds.py", "test_random_clients.py"),
-    *("test_random_layers.py", "test_overlap.py", "test_tutorial.py"),
+    *("test_random_layers.py", "test_overlap.py", "test_tutorial.py", "test_tutorial_pages.py"),
     *("test_late_ranks.py", "test_random_programs.py", "test_from_nccl.py", "test_faults.py"),
 )
 

@@ -33,10 +33,10 @@ def test_the_demo_is_what_it_is_on_threads():
     ("example", "options", "ranks"),
     [
         ("ddp.py", (), 4),
-        ("dtensor_tp.py", ("--tp=2", "--fsdp=1"), 4),
-        ("fsdp1.py", (), 2),
+        ("dtensor_tp.py", ("--tp=2",), 4),
+        ("fsdp1.py", ("--strategy=0", "--orig=0", "--accumulate=2", "--clip=1"), 2),
         ("fsdp2.py", (), 2),
-        ("megatron_gpt.py", ("--tp=2",), 4),
+        ("megatron_gpt.py", ("--tp=2", "--sequence-parallel=1"), 2),
     ],
 )
 def test_ranks_run_one_program_with_the_losses_of_gloo(example, options, ranks, monkeypatch):

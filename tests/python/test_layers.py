@@ -23,7 +23,12 @@ FLOORS = {
         ("lowering/rules",),
         ("lowering/ops",),
         ("lowering/collective.h", "lowering/collective.cc"),
-        ("lowering/lower.h", "lowering/lower.cc"),
+        (
+            "lowering/lower.h",
+            "lowering/lower.cc",
+            "lowering/rank_slice.h",
+            "lowering/rank_slice.cc",
+        ),
     ),
     "torch_xla_cc": (
         (

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Shard
 
+from torch_xla_cc._runtime.private import Shard
 from torch_xla_cc.distributed import own_part
 
 
@@ -63,7 +63,8 @@ def partition_value(
     within = x.long() - (offset if rank is None else rank * size)
     mask = (within < 0) | (within >= size)
     placement.mask_buffer.materialize_mask(mask)
-    return within.masked_fill(mask, 0).to(x.dtype)
+    masked: torch.Tensor = within.masked_fill(mask, 0).to(x.dtype)
+    return masked
 
 
 def apply_mask(

@@ -23,11 +23,12 @@ from typing import Any, cast
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Shard, distribute_module, distribute_tensor
+from torch.distributed.tensor import DTensor, distribute_module, distribute_tensor
 from torch.distributed.tensor.parallel.loss import customized_loss_ops
 
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc._runtime.private import (
+    Shard,
     disable_dynamo,
     dtensor_random,
     embedding_ops,
