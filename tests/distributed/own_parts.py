@@ -1,14 +1,20 @@
 """What a rank has of a group's parts: for test_own_parts.py."""
 
+import copy
+import pickle
+
 import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor._ops._embedding_ops import _MaskPartial
+from torch_xla.debug import metrics
 
 import torch_xla_cc.distributed
 from torch_xla_cc.adapters import dtensor
+from torch_xla_cc.adapters._masks import FilledMasks
+from torch_xla_cc.adapters._rank_numbers import RankNumber
 from torch_xla_cc.distributed import own_part
 
 
@@ -77,6 +83,41 @@ def masks(rank, size):
             if not (same and partial.mask_buffer.data.cpu().equal(outside)):
                 wrong.append((dtype, whole))
     return wrong
+
+
+def programs_run():
+    data = metrics.metric_data("ExecuteTime")
+    return data[0] if data else 0
+
+
+def masks_run_nothing(rank, size):
+    """How many programs run where masks are made and written by: torch reads them."""
+    begin()
+    mesh = init_device_mesh("xla", (size,))
+    words, rows = torch.arange(7).to("xla"), torch.ones(7, 3).to("xla")
+    before = programs_run()
+    partial = _MaskPartial(offset_shape=torch.Size([8]), offset_dim=0)
+    partial._partition_value(words, mesh, 0)
+    partial.mask_buffer.apply_mask(rows)
+    ran = programs_run() - before
+    start = rank * 8 // size
+    kept = [float(start <= word < start + 8 // size) for word in range(7)]
+    return ran, rows[:, 0].tolist() == kept
+
+
+def numbers_of_a_rank(rank, size):
+    """An int, which is data where torch compares it with a tensor, also of a copy."""
+    begin()
+    number = RankNumber(dist.group.WORLD, 5, 2)
+    x = torch.arange(5 * size + 2).to("xla")
+    wanted = x.cpu() < rank * 5 + 2
+    copied = copy.deepcopy(number)
+    with FilledMasks():
+        less = (x < copied).cpu().equal(wanted)
+        part = x[:number].cpu().equal(x.cpu()[: rank * 5 + 2])
+    saved = pickle.loads(pickle.dumps(number))
+    same = type(copied) is RankNumber and type(saved) is int and saved == number == rank * 5 + 2
+    return less and part and same
 
 
 def in_a_dry_run(rank, size):

@@ -27,6 +27,14 @@ def test_masks_of_indices_of_any_type():
     assert worlds.run(2, own_parts.masks, 2) == [[], []]
 
 
+def test_masks_run_nothing():
+    assert worlds.run(2, own_parts.masks_run_nothing, 2) == [(0, True)] * 2
+
+
+def test_numbers_of_a_rank():
+    assert all(worlds.run(2, own_parts.numbers_of_a_rank, 2))
+
+
 @pytest.mark.parametrize("devices", [1, 4])
 def test_a_dry_run_is_of_its_rank(devices):
     program = "import own_parts; print(own_parts.in_a_dry_run(2, 4))"

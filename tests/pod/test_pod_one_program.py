@@ -4,6 +4,8 @@ import one_program
 import pods
 import pytest
 
+from torch_xla_cc._pod.pod_device import meetings
+
 RANKS = 3
 
 
@@ -29,6 +31,24 @@ def test_the_first_instruction_that_differs_is_said(what, of_each):
         assert isinstance(said, str), said
         assert said.count(" has instruction ") == 2, said
         assert said.count(of_each) >= 2, said
+
+
+@pytest.mark.parametrize(
+    ("line", "same"),
+    [
+        ("ROOT add.9 = f32[] add(x.7, x.7)", True),  # another rank has counted otherwise
+        ("ROOT add.9 = f32[] add(x.7, y.7)", False),
+        ('ROOT add.9 = f32[] add(x.7, x.7), custom="f.8"', False),  # no name of an instruction
+    ],
+)
+def test_numbers_of_names_are_no_difference(line, same):
+    def said(*lines):
+        return meetings.of_instructions("\n".join(lines), RANKS).groups
+
+    own = said("x.1 = f32[] parameter(0)", "ROOT add.2 = f32[] add(x.1, x.1)")
+    assert (said("x.7 = f32[] parameter(0)", line) == own) is same
+    quoted = [said(f'ROOT x.{n} = f32[] custom-call(), target="f.{n}"') for n in (1, 2)]
+    assert quoted[0] != quoted[1]
 
 
 def test_others_may_differ():

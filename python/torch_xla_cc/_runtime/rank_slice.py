@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from torch_xla_cc import _C
-from torch_xla_cc._runtime.private import XLAC
+from torch_xla_cc._runtime.private import XLAC, runtime
 
 
 class _Slice(NamedTuple):
@@ -24,7 +24,7 @@ class _Slice(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def _computation(
-    target: object,  # what it is lowered for
+    target: object,  # what it is lowered for, and whether ranks are partitions of it
     dtype: torch.dtype,
     one: _Slice,
     gradient: bool,
@@ -38,7 +38,8 @@ def _computation(
 
 
 def _call(x: torch.Tensor, one: _Slice, *, gradient: bool) -> torch.Tensor:
-    computation = _computation(_C.current_target(), x.dtype, one, gradient)
+    target = _C.current_target(), runtime.is_spmd()
+    computation = _computation(target, x.dtype, one, gradient)
     (result,) = XLAC._xla_user_computation("xla_cc::rank_slice", [x], computation)
     return cast("torch.Tensor", result).to(x.dtype)  # of u16, u32 and u64 torch_xla loses the sign
 

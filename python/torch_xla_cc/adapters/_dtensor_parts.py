@@ -13,6 +13,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from torch_xla_cc._runtime.private import Shard
+from torch_xla_cc.adapters import _masks
 from torch_xla_cc.distributed import own_part
 
 
@@ -76,5 +77,4 @@ def apply_mask(
     if x.device.type != "xla" or buffer.refcount == 0 or buffer.data is None:
         theirs(buffer, x)
         return
-    mask = buffer.data
-    x.masked_fill_(mask if x.ndim == mask.ndim else mask.unsqueeze(-1), 0.0)
+    _masks.fill(x, buffer.data, 0.0)

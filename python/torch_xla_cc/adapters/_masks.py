@@ -30,9 +30,14 @@ class FilledMasks(Mode):
             x, index, value = args
             mask = _mask(x, index)
             if mask is not None and isinstance(value, (int, float)) and _fits(value, x.dtype):
-                x.masked_fill_(mask.reshape(mask.shape + (1,) * (x.dim() - mask.dim())), value)
+                fill(x, mask, value)
                 return None
         return self.call(func, _rank_numbers.as_data(func, args), kwargs)
+
+
+def fill(x: torch.Tensor, mask: torch.Tensor, value: float) -> None:
+    """x[mask] = value, of a mask of the first dimensions."""
+    x.masked_fill_(mask.reshape(mask.shape + (1,) * (x.dim() - mask.dim())), value)
 
 
 def _mask(x: torch.Tensor, index: Any) -> torch.Tensor | None:  # noqa: ANN401 (what is in brackets)

@@ -46,12 +46,16 @@ WITHOUT_KERNELS = {
 }
 
 
+def _tensor_parallel_group() -> Any:  # noqa: ANN401 (a ProcessGroup, or None before there is one)
+    state = importlib.import_module("megatron.core.parallel_state")
+    return state.get_tensor_model_parallel_group(check_initialized=False)
+
+
 def _vocabulary_range(
     theirs: Callable[..., Sequence[int]], size: int, rank: int, world_size: int
 ) -> Sequence[int]:
     """VocabUtility.vocab_range_from_per_partition_vocab_size: from, and up to which word."""
-    state = importlib.import_module("megatron.core.parallel_state")
-    group = state.get_tensor_model_parallel_group(check_initialized=False)
+    group = _tensor_parallel_group()
     if group is None or (group.rank(), group.size()) != (rank, world_size):
         return theirs(size, rank, world_size)
     return RankNumber(group, size), RankNumber(group, size, size)
@@ -76,9 +80,7 @@ def _gradients_for_norm(
     optimizer: Any,  # noqa: ANN401 (a MegatronOptimizer)
 ) -> list[torch.Tensor]:
     """MegatronOptimizer.get_main_grads_for_grad_norm."""
-    state = importlib.import_module("megatron.core.parallel_state")
-    group = getattr(optimizer, "tp_group", None)
-    group = group or state.get_tensor_model_parallel_group(check_initialized=False)
+    group = getattr(optimizer, "tp_group", None) or _tensor_parallel_group()
     on_first = theirs(_OfRank(optimizer, 0))
     if group is None or group.size() == 1 or not on_first:
         return on_first
