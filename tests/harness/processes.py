@@ -13,10 +13,10 @@ import os
 import pickle
 import signal
 import tempfile
-import time
 from typing import Any
 
 import torchrun
+import waiting
 import worlds
 
 _START_S = 150.0
@@ -52,11 +52,19 @@ class Processes:
         if self._started is None:
             self._start()
         request = worlds._dumps((fn, args))
-        end = time.monotonic() + timeout_s
+        patience = waiting.Patience(timeout_s)
+        found: list[Any] = []
         try:
             for pipe in self._ranks:
                 pipe.send_bytes(request)
-            return [self._answer(rank, end, timeout_s) for rank in range(self.size)]
+            for rank in range(self.size):
+                found.append(self._answer(rank, patience))
+            return found
+        except worlds.WorkerHung as error:
+            said = [f"rank {rank}: {one[0][0]!r}" for rank, one in enumerate(found) if one[0]]
+            error.add_note("\n".join([f"{len(found)} had answered", *said]))
+            self.close()
+            raise
         except BaseException:  # also pytest-timeout and ctrl-C: answers would come too late
             self.close()
             raise
@@ -66,14 +74,14 @@ class Processes:
         if self._started is None:
             self._start()
         request = worlds._dumps((fn, args))
-        end = time.monotonic() + timeout_s
+        patience = waiting.Patience(timeout_s)
         found: list[Any] = []
         try:
             for pipe in self._ranks:
                 pipe.send_bytes(request)
             for rank in range(self.size):
                 try:
-                    error, result = self._answer(rank, end, timeout_s)
+                    error, result = self._answer(rank, patience)
                 except worlds.WorkerDied:
                     found.append(None)
                     continue
@@ -84,12 +92,13 @@ class Processes:
             self.close()
         return found
 
-    def _answer(self, rank: int, end: float, timeout_s: float) -> Any:
+    def _answer(self, rank: int, patience: waiting.Patience) -> Any:
         pipe = self._ranks[rank]
         try:
-            if not pipe.poll(max(0.1, end - time.monotonic())):
-                worlds.ask_where(*self._started.processes)
-                raise worlds.WorkerHung(self._report(f"rank {rank} took more than {timeout_s:g} s"))
+            if not patience.answers(pipe):
+                stands = waiting.where(self._started.processes[rank], self._log)
+                what = f"rank {rank} took more than {patience.seconds:g} s; {stands}"
+                raise worlds.WorkerHung(self._report(what))
             return pickle.loads(pipe.recv_bytes())
         except (EOFError, ConnectionError) as error:
             how = worlds.death_of(self._started.processes[rank])
@@ -114,10 +123,10 @@ class Processes:
         )
         for _, theirs in pairs:
             theirs.close()
-        end = time.monotonic() + _START_S
+        patience = waiting.Patience(_START_S)
         try:
             for pipe in self._ranks:
-                if not pipe.poll(max(0.1, end - time.monotonic())):
+                if not patience.answers(pipe):
                     raise EOFError
                 assert pipe.recv() == "ready"
         except BaseException as error:
@@ -129,11 +138,8 @@ class Processes:
         self.pids = [process.pid for process in self._started.processes]
 
     def _report(self, what: str) -> str:
-        size = os.fstat(self._log.fileno()).st_size
-        tail = os.pread(self._log.fileno(), 12_000, max(0, size - 12_000))
-        return f"{self.size} ranks: {what}; the end of their output:\n" + tail.decode(
-            errors="replace"
-        )
+        tail = waiting.output(self._log)
+        return f"{self.size} ranks: {what}; the end of their output:\n{tail}"
 
 
 _MOST_KEPT = 1  # of about 1 GB a rank

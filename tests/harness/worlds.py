@@ -42,7 +42,6 @@ import pickle
 import signal
 import socket
 import tempfile
-import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -50,8 +49,8 @@ from typing import Any
 import forks
 import torch
 import torchrun
+import waiting
 
-_STDERR_TAIL = 12_000
 _START_S = 120.0  # the first imports torch and torch_xla, on a busy machine
 FAST = {
     "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
@@ -138,9 +137,10 @@ class World:
         request = _dumps((fn, args, launch_timeout_s))
         try:
             self._pipe.send_bytes(request)
-            if not self._pipe.poll(timeout_s):
-                ask_where(self._process)
-                raise WorkerHung(self._report(f"took more than {timeout_s:g} s", log_start))
+            if not waiting.Patience(timeout_s).answers(self._pipe):
+                stands = waiting.where(self._process, self._log)
+                what = f"took more than {timeout_s:g} s; {stands}"
+                raise WorkerHung(self._report(what, log_start))
             answer = self._pipe.recv_bytes()
         except (EOFError, ConnectionError) as error:
             report = self._report(death_of(self._process), log_start)
@@ -178,7 +178,9 @@ class World:
         ready = False
         try:
             with contextlib.suppress(EOFError, ConnectionError):
-                ready = self._pipe.poll(_START_S) and self._pipe.recv() == "ready"
+                ready = (
+                    waiting.Patience(_START_S).answers(self._pipe) and self._pipe.recv() == "ready"
+                )
         except BaseException:  # a test that is interrupted
             self.close()
             raise
@@ -189,19 +191,8 @@ class World:
 
     def _report(self, what: str, log_start: int = 0) -> str:
         """What happened, and the end of what the worker has printed since."""
-        # Not by seek and read: the worker shares the file's position.
-        end = os.fstat(self._log.fileno()).st_size
-        start = max(log_start, end - _STDERR_TAIL)
-        tail = os.pread(self._log.fileno(), end - start, start).decode(errors="replace")
+        tail = waiting.output(self._log, log_start)
         return f"the worker of {self.world_size} ranks {what}; the end of its output:\n{tail}"
-
-
-def ask_where(*processes: Any) -> None:
-    """Have workers write where their threads are, those that still run."""
-    for process in processes:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGUSR1)
-    time.sleep(0.5)
 
 
 def death_of(process: Any) -> str:

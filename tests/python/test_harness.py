@@ -1,0 +1,30 @@
+"""What the harness says of a worker that does not answer."""
+
+import time
+
+import processes
+import pytest
+import worlds
+
+
+def sleeps(rank, sleeper, failing):
+    if rank == failing:
+        raise ValueError("answers")
+    if rank == sleeper:
+        time.sleep(60)
+
+
+def test_of_processes_it_says_where_the_rank_is_and_what_others_said():
+    with processes.Processes(2) as ranks:
+        with pytest.raises(worlds.WorkerHung, match=r"(?s)rank 1 took .* in sleeps") as hung:
+            ranks.run(sleeps, 1, 0, timeout_s=2)
+        assert hung.value.__notes__ == ["1 had answered\nrank 0: ValueError('answers')"]
+        assert ranks.run(sleeps, -1, -1) == [None, None]
+
+
+def test_of_threads_it_says_where_they_are():
+    with (
+        worlds.World(2) as world,
+        pytest.raises(worlds.WorkerHung, match=r"(?s)in sleeps.*in _join"),
+    ):
+        world.run(sleeps, 1, -1, timeout_s=2, launch_timeout_s=30)
