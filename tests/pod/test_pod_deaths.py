@@ -5,6 +5,7 @@ import time
 import pods
 import pytest
 import several_ranks
+import waiting
 import worlds
 
 SLACK_S = 5.0
@@ -22,7 +23,7 @@ def outcomes(size, who, when, what, **env):
             pipe.send_bytes(request)
         for rank in range(size):
             try:
-                error, result = ranks._answer(rank, time.monotonic() + 30.0, 30.0)
+                error, result = ranks._answer(rank, waiting.Patience(30.0))
                 assert error is None, error[1]
                 results.append(result)
             except worlds.WorkerDied as death:
