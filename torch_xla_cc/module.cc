@@ -11,6 +11,7 @@
 #include "torch_xla_cc/graph/records.h"
 #include "torch_xla_cc/graph/tokens.h"
 #include "torch_xla_cc/graph/torch_ops.h"
+#include "torch_xla_cc/graph/view_writes.h"
 #include "torch_xla_cc/groupcall/at_work.h"
 #include "torch_xla_cc/living_tensors.h"
 #include "torch_xla_cc/python_side.h"
@@ -39,6 +40,7 @@ PYBIND11_MODULE(_C, m) {
   BindThreads(m);
   BindDistributed(m);
   RegisterTorchOps();
+  RegisterViewWrites();
   m.def("at_work", &AtWork::Any);
   m.def("living_tensors", &LivingTensors);
   on_exit(&EndAtOnce, nullptr);
