@@ -5,11 +5,11 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
+#include <string_view>
 #include <vector>
 
-#include "torch_xla_cc/graph/target.h"
-#include "torch_xla_cc/python_side.h"
 #include "torch_xla_cc/registration.h"
 
 namespace xla_cc {
@@ -124,9 +124,10 @@ Answer AsStridedCopy(at::ArrayRef<c10::IValue> args) {
   return at::view_copy(at::slice_copy(Flat(whole), 0, *start, end), size);
 }
 
+// Not by torch_xla, which would take the interpreter's lock for each view.
 bool Partitioned() {
-  const py::gil_scoped_acquire locked;
-  return CurrentTarget().partitioned;
+  const char* spmd = std::getenv("XLA_USE_SPMD");
+  return spmd != nullptr && *spmd != '\0' && std::string_view(spmd) != "0";
 }
 
 // torch_xla's, where `ours` does not answer. Not in SPMD mode: XLA would have to move the pieces of
