@@ -49,6 +49,7 @@ class PodPlugin(plugins.DevicePlugin):
     def __init__(self) -> None:
         super().__init__()
         self._launched: tuple[int, int] | None = None  # rank and world, of torch_xla.launch
+        self._store: object = None  # that this process may serve
         self._port: socket.socket | None = None  # held, so that nobody else is given it
 
     def library_path(self) -> str:
@@ -129,7 +130,7 @@ class PodPlugin(plugins.DevicePlugin):
         """
         if _ADDRESS in os.environ and _TOKEN in os.environ:
             return os.environ[_ADDRESS], os.environ[_TOKEN]
-        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        if "TORCHELASTIC_USE_AGENT_STORE" not in os.environ:
             raise RuntimeError(
                 f"PJRT_DEVICE=POD with WORLD_SIZE={world}, but without torchrun: set {_ADDRESS} to "
                 f"an address of rank 0's machine and a free port there, host:port, and {_TOKEN} to "
@@ -139,7 +140,15 @@ class PodPlugin(plugins.DevicePlugin):
 
         master = os.environ["MASTER_ADDR"]
         limit = timedelta(seconds=_limit_s())
-        store = TCPStore(master, int(os.environ["MASTER_PORT"]), is_master=False, timeout=limit)
+        served = os.environ["TORCHELASTIC_USE_AGENT_STORE"] == "True"  # by torchrun
+        self._store = store = TCPStore(
+            master,
+            int(os.environ["MASTER_PORT"]),
+            is_master=rank == 0 and not served,
+            timeout=limit,
+            wait_for_workers=False,
+            multi_tenant=True,  # shared with init_process_group, where rank 0 serves
+        )
         key = _KEY.format(attempt=os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         if rank == 0:
             alone = os.environ.get("LOCAL_WORLD_SIZE") == str(world)

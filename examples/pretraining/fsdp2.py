@@ -1,6 +1,7 @@
 """Trains a GPT of 10 million parameters on bytes, its parameters sharded over all ranks (FSDP2).
 
-torchrun --standalone --nproc-per-node=4 --max-restarts=3 examples/pretraining/fsdp2.py
+TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 PJRT_DEVICE=POD \
+    torchrun --standalone --nproc-per-node=4 --max-restarts=3 examples/pretraining/fsdp2.py
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """Bytes to the logits of the next ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, layers: int) -> None:
         super().__init__()
         self.bytes = nn.Embedding(shared.VOCABULARY, shared.WIDTH)
         self.places = nn.Parameter(torch.randn(shared.LENGTH, shared.WIDTH) * 0.02)
-        self.blocks = nn.ModuleList(Block() for _ in range(shared.LAYERS))
+        self.blocks = nn.ModuleList(Block() for _ in range(layers))
         self.norm = nn.LayerNorm(shared.WIDTH)
         self.head = nn.Linear(shared.WIDTH, shared.VOCABULARY)
 
@@ -58,7 +59,7 @@ class GPT(nn.Module):
 run = shared.begin(__doc__)
 fsdp.install()
 mesh = init_device_mesh("xla", (dist.get_world_size(),))
-model = GPT().to(run.device)
+model = GPT(run.layers).to(run.device)
 for part in (*model.blocks, model):
     fully_shard(part, mesh=mesh)
 optimizer = torch.optim.AdamW(model.parameters(), lr=shared.RATE, betas=(0.9, 0.95))

@@ -1,6 +1,7 @@
 """Trains a GPT of Megatron-core of 10 million parameters on bytes: tensor x data parallel.
 
-torchrun --standalone --nproc-per-node=4 --max-restarts=3 examples/pretraining/megatron_gpt.py
+TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 PJRT_DEVICE=POD \
+    torchrun --standalone --nproc-per-node=4 --max-restarts=3 examples/pretraining/megatron_gpt.py
 """
 
 from __future__ import annotations
@@ -37,10 +38,9 @@ parallel_state.initialize_model_parallel(
 )
 tensor_parallel.model_parallel_cuda_manual_seed(1)
 config = TransformerConfig(
-    num_layers=shared.LAYERS,
+    num_layers=run.layers,
     hidden_size=shared.WIDTH,
-    num_attention_heads=shared.HEADS + 1 if shared.HEADS % 2 else shared.HEADS,
-    kv_channels=64,
+    num_attention_heads=shared.HEADS,
     hidden_dropout=0.0,
     attention_dropout=0.0,
     tensor_model_parallel_size=TENSOR_PARALLEL,

@@ -24,7 +24,7 @@ import torch_xla
 import torch_xla_cc.distributed
 from torch_xla_cc.adapters import optimizers
 
-VOCABULARY, WIDTH, HEADS, LAYERS, LENGTH = 256, 320, 5, 8, 64  # 10 million parameters, of bytes
+VOCABULARY, WIDTH, HEADS, LENGTH = 256, 320, 4, 64  # with 8 layers 10 million parameters
 BATCH = 4  # sequences a step, of all ranks
 RATE, WARM_UP = 1e-3, 30
 
@@ -38,6 +38,7 @@ class Training(NamedTuple):
     """A run of this rank."""
 
     device: torch.device
+    layers: int
     steps: int
     every: int  # steps between checkpoints
     folder: Path
@@ -46,6 +47,7 @@ class Training(NamedTuple):
 def begin(description: str) -> Training:
     """Join the world."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--save-every", type=int, default=50)
     parser.add_argument("--folder", type=Path, default=Path("pretraining"))
@@ -54,7 +56,9 @@ def begin(description: str) -> Training:
     optimizers.install()
     dist.init_process_group("cpu:gloo,xla:xla_cc")
     torch.manual_seed(1)
-    return Training(torch_xla.device(), options.steps, options.save_every, options.folder)
+    return Training(
+        torch_xla.device(), options.layers, options.steps, options.save_every, options.folder
+    )
 
 
 def batch(step: int, part: int, parts: int) -> tuple[torch.Tensor, torch.Tensor]:

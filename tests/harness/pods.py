@@ -19,6 +19,7 @@ from typing import Any
 import processes
 import worlds
 
+_ROOT = Path(__file__).parents[2]
 _ENV = {"PJRT_DEVICE": "POD", "TF_CPP_MIN_LOG_LEVEL": "3"}
 _MOST_KEPT = 1
 _kept: dict[int, processes.Processes] = {}
@@ -33,6 +34,26 @@ def run(size: int, fn: Callable[..., Any], *args: Any, timeout_s: float = 60.0) 
     """`fn(rank, *args)` on every rank of those kept of that number."""
     kept = worlds.keep(_kept, size, _MOST_KEPT, functools.partial(ranks, size))
     return kept.run(joined, fn, *args, timeout_s=timeout_s)
+
+
+def installed(site: Path) -> dict[str, str]:
+    """An environment in which the package is installed, as far as its entry points tell."""
+    import tomllib  # of Python 3.11: jaxlib has no pod for 3.10
+
+    info = site / "torch_xla_cc-0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch_xla_cc\nVersion: 0\n")
+    project = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
+    lines = []
+    for group, entries in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {place}" for name, place in entries.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines))
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(site), str(_ROOT / "python")]),
+        "PJRT_DEVICE": "POD",
+        "OMP_NUM_THREADS": "1",
+    }
 
 
 def close_all() -> None:

@@ -9,11 +9,6 @@ from pathlib import Path
 import pods
 import pytest
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    tomllib = pytest.importorskip("tomli")
-
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / "python"
 
@@ -77,21 +72,7 @@ print((x + 0).tolist())
 @pytest.fixture(scope="module")
 def env(tmp_path_factory):
     """An environment in which the package is installed, as far as its entry points tell."""
-    site = tmp_path_factory.mktemp("site")
-    info = site / "torch_xla_cc-0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch_xla_cc\nVersion: 0\n")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lines = []
-    for group, entries in project["entry-points"].items():
-        lines += [f"[{group}]", *(f"{name} = {place}" for name, place in entries.items())]
-    (info / "entry_points.txt").write_text("\n".join(lines))
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(site), str(PYTHON)]),
-        "PJRT_DEVICE": "POD",
-        "OMP_NUM_THREADS": "1",
-    }
+    return pods.installed(tmp_path_factory.mktemp("site"))
 
 
 def run(*command, env, timeout=120):

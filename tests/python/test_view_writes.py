@@ -130,9 +130,7 @@ def program(_rank, kind, count, size):
     buffer = torch.zeros(count * size, device=device)
     views = {
         "slices": [buffer[i * size : (i + 1) * size].view(-1, 4) for i in range(count)],
-        "as_strided": [
-            buffer.as_strided((size // 4, 4), (4, 1), i * size) for i in range(count)
-        ],
+        "as_strided": [buffer.as_strided((size // 4, 4), (4, 1), i * size) for i in range(count)],
         "rows": [buffer.view(count, size)[i] for i in range(count)],
     }[kind]
     added = [torch.ones_like(one) for one in views]
