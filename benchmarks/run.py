@@ -75,6 +75,17 @@ _SCRIPTS: dict[str, tuple[tuple[str, ...], list[str]]] = {
         _LISTS,
         ["import lists as b; rows = b.on_processes()"],
     ),
+    "Forty gradients added to views of one flat buffer, one CPU device": (
+        (
+            "views",
+            "s, first step, torch_xla",
+            "s, first step, ours",
+            "ms a step, torch_xla",
+            "ms a step, ours",
+            "ratio",
+        ),
+        [f"import flat_buffers as b; rows = b.run({kind!r})" for kind in ("slices", "as_strided")],
+    ),
     "Compiles of one program, ten steps": (
         ("ranks", "compiles"),
         [f"import compiles as b; rows = [('{n}', str(b.run({n})))]" for n in (4, 8)],

@@ -124,6 +124,11 @@ Answer AsStridedCopy(at::ArrayRef<c10::IValue> args) {
   return at::view_copy(at::slice_copy(Flat(whole), 0, *start, end), size);
 }
 
+bool Symbolic(const c10::IValue& arg) {
+  return arg.isSymInt() ||
+         (arg.isTensor() && arg.toTensor().unsafeGetTensorImpl()->has_symbolic_sizes_strides());
+}
+
 // Not by torch_xla, which would take the interpreter's lock for each view.
 bool Partitioned() {
   const char* spmd = std::getenv("XLA_USE_SPMD");
@@ -139,8 +144,7 @@ struct Kernel {
   static void Call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
     const size_t count = op.schema().arguments().size();
     const auto args = torch::jit::last(*stack, count);
-    const bool symbolic = std::any_of(args.begin(), args.end(),
-                                      [](const c10::IValue& arg) { return arg.isSymInt(); });
+    const bool symbolic = std::any_of(args.begin(), args.end(), &Symbolic);
     const Answer answer = symbolic || Partitioned() ? std::nullopt : ours(args);
     if (!answer) return stock->callBoxed(op, keys, stack);
     torch::jit::drop(*stack, count);

@@ -66,6 +66,7 @@ _PLACES = {
     "functionalize_commit_update": "torch:_functionalize_commit_update",
     "functionalize_replace": "torch:_functionalize_replace",
     "functionalize_sync": "torch:_functionalize_sync",
+    "run_backward": "torch.autograd.graph:_engine_run_backward",
     "storage_use_count": "torch._C:_storage_Use_Count",
     "register_device_module": "torch:_register_device_module",
     "pytree": "torch.utils._pytree",

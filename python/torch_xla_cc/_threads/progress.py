@@ -26,10 +26,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch_xla_cc import _C
 from torch_xla_cc._runtime import chains
 from torch_xla_cc._runtime.device_tensors import has_xla_parameters, is_step_of_another
+from torch_xla_cc._runtime.private import run_backward
 from torch_xla_cc._threads import read_hooks
 
 _LOOK_MS = 5000
 _QUIET_MS = 200  # for which a thread that traces has something to do with a tensor
+_LONG_MS = 2000  # the same, of a thread that computes, or was not given a CPU for a while
 _INSISTS_S = 10.0  # after which threads that do not come to run it are held up
 
 _OURS = tuple(f"{Path(module.__file__ or '').parent}/" for module in (torch_xla, _C))
@@ -114,12 +116,38 @@ def _run_for_others(rank: int, *, insists: bool) -> None:
     A thread that has, and does not, is held up at its next operator if this `insists`.
     """
     with _C.op_gate() as gate:
-        if not gate.is_quiet(_QUIET_MS) and not insists:
+        comes = not gate.is_quiet(_QUIET_MS)
+        if not comes and _may_go_on():
+            comes = insists and not gate.is_quiet(_LONG_MS)
+            if not comes and (not insists or _is_in_backward()):
+                return
+        if comes and not insists:
             return
         if _is_in_torch_xla() or not chains.is_pending(rank, ()):
             return
         gate.park()
         read_hooks.run_all(rank)
+
+
+def _may_go_on() -> bool:
+    """Whether another thread may be between two operators, where it asks tensors for their shapes.
+
+    Of a graph that is being run torch_xla cannot tell them, and raises.
+    """
+    return _is_in_backward() or _state(threading.main_thread().native_id) in "RD"
+
+
+def _is_in_backward() -> bool:
+    """Whether one waits for autograd, whose threads ask without an operator, and without Python."""
+    return any(frame.f_code is run_backward.__code__ for frame in sys._current_frames().values())
+
+
+def _state(thread: int | None) -> str:
+    """As the kernel has it: R if it runs or would if it had a CPU, S if it waits."""
+    try:
+        return Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"  # it has ended
 
 
 def _is_in_torch_xla() -> bool:
