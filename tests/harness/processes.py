@@ -96,7 +96,11 @@ class Processes:
         pipe = self._ranks[rank]
         try:
             if not patience.answers(pipe):
-                stands = waiting.where(self._started.processes[rank], self._log)
+                others = [other for other in range(self.size) if other != rank]
+                stands = "\n".join(
+                    f"rank {one}: {waiting.where(self._started.processes[one], self._log)}"
+                    for one in (rank, *others)
+                )
                 what = f"rank {rank} took more than {patience.seconds:g} s; {stands}"
                 raise worlds.WorkerHung(self._report(what))
             return pickle.loads(pipe.recv_bytes())

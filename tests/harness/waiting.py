@@ -9,7 +9,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import IO, Any
 
-_OF_THREADS = 6_000  # characters
+_OF_THREADS = 3_000  # characters
 _OF_OUTPUT = 6_000
 
 

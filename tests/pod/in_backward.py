@@ -10,7 +10,7 @@ import torch_xla
 HOOK_S = 5.0  # more than the 2 s in which who waits says so again
 
 
-def waits(rank):
+def waits(rank, for_peer):
     """Of rank 0: how many programs ran in the hook, and then; what the calls have left."""
     with staying.world() as (device, store):
         x = torch.full((2,), rank + 1.0).to(device)
@@ -24,7 +24,10 @@ def waits(rank):
 
         def hook(_):
             before = staying.ran()
-            time.sleep(HOOK_S)
+            if for_peer:
+                store.wait(["read"])
+            else:
+                time.sleep(HOOK_S)
             counts.append(staying.ran() - before)
 
         y = torch.ones(2, device=device, requires_grad=True) * 2

@@ -68,24 +68,6 @@ Answer SliceScatter(at::ArrayRef<c10::IValue> args) {
   return Written(whole, part, *dim, start);
 }
 
-// (self, src, dim, index)
-Answer SelectScatter(at::ArrayRef<c10::IValue> args) {
-  const at::Tensor whole = args[0].toTensor();
-  const at::Tensor part = args[1].toTensor();
-  const auto dim = Within(args[2].toInt(), whole.dim());
-  if (!dim) return std::nullopt;
-  const int64_t size = whole.size(*dim);
-  const auto index = Within(args[3].toInt(), size);
-  TORCH_CHECK_INDEX(index, "select_scatter: index = ", args[3].toInt(), "; required: ", -size,
-                    " to ", size - 1, ", of dim ", *dim, ". Pass one of these");
-  Sizes expected = whole.sizes().vec();
-  expected.erase(expected.begin() + *dim);
-  RequireSizes("select_scatter", part, expected);
-  if (!Both(whole, part)) return std::nullopt;
-  expected.insert(expected.begin() + *dim, 1);
-  return Written(whole, at::view_copy(part, expected), *dim, *index);
-}
-
 // Where a block of elements next to each other begins; nothing if it is not one, or not within.
 std::optional<int64_t> Block(const at::Tensor& whole, const c10::IValue& sizes,
                              const c10::IValue& strides, const c10::IValue& offset) {
@@ -105,18 +87,30 @@ std::optional<int64_t> Block(const at::Tensor& whole, const c10::IValue& sizes,
 
 at::Tensor Flat(const at::Tensor& x) { return at::view_copy(x, {x.numel()}); }
 
+// What AsStridedScatter has made last on this thread. torch_xla lets as_strided read from what a
+// tensor is a view of, which cannot be seen from here; this one is a view of nothing else.
+thread_local std::optional<c10::weak_intrusive_ptr<c10::TensorImpl>> last_written;
+
 // (self, src, size, stride, storage_offset)
 Answer AsStridedScatter(at::ArrayRef<c10::IValue> args) {
   const at::Tensor whole = args[0].toTensor();
   const at::Tensor part = args[1].toTensor();
   const auto start = Block(whole, args[2], args[3], args[4]);
-  if (!start || !Both(whole, part) || part.sizes() != args[2].toIntVector()) return std::nullopt;
-  return at::view_copy(Written(Flat(whole), Flat(part), 0, *start), whole.sizes());
+  if (!start) return std::nullopt;
+  RequireSizes("as_strided_scatter", part, args[2].toIntVector());
+  if (!Both(whole, part)) return std::nullopt;
+  const at::Tensor written = Written(Flat(whole), Flat(part), 0, *start);
+  const at::Tensor result = whole.dim() == 1 ? written : at::view_copy(written, whole.sizes());
+  last_written = c10::weak_intrusive_ptr<c10::TensorImpl>(result.getIntrusivePtr());
+  return result;
 }
 
 // (self, size, stride, storage_offset)
 Answer AsStridedCopy(at::ArrayRef<c10::IValue> args) {
   const at::Tensor whole = args[0].toTensor();
+  if (!last_written || last_written->lock().get() != whole.unsafeGetTensorImpl()) {
+    return std::nullopt;
+  }
   const auto start = Block(whole, args[1], args[2], args[3]);
   if (!start) return std::nullopt;
   const Sizes size = args[1].toIntVector();
@@ -145,6 +139,8 @@ struct Kernel {
     const size_t count = op.schema().arguments().size();
     const auto args = torch::jit::last(*stack, count);
     const bool symbolic = std::any_of(args.begin(), args.end(), &Symbolic);
+    // Its rule for a concatenation knows no fp16 beside bf16.
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const Answer answer = symbolic || Partitioned() ? std::nullopt : ours(args);
     if (!answer) return stock->callBoxed(op, keys, stack);
     torch::jit::drop(*stack, count);
@@ -164,7 +160,6 @@ void RegisterViewWrites() {
   const SilentRegistration silent;
   static auto* aten = NewLibrary("aten", c10::DispatchKey::XLA);
   Kernel<&SliceScatter>::Register(*aten, "aten::slice_scatter");
-  Kernel<&SelectScatter>::Register(*aten, "aten::select_scatter");
   Kernel<&AsStridedScatter>::Register(*aten, "aten::as_strided_scatter");
   Kernel<&AsStridedCopy>::Register(*aten, "aten::as_strided_copy");
 }

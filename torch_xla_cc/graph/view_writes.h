@@ -3,8 +3,8 @@
 
 namespace xla_cc {
 
-// In place of torch_xla's kernels of slice_scatter, select_scatter, as_strided_scatter and
-// as_strided_copy, for a block of elements that lie next to each other, at import of the extension.
+// In place of torch_xla's kernels of slice_scatter, as_strided_scatter and as_strided_copy, for
+// a block of elements that lie next to each other, at import of the extension.
 //
 // Flat buffers of gradients and parameters (DistributedDataParallel, Megatron, DeepSpeed) are
 // written view by view. torch_xla pads each view to the whole buffer and selects by a mask of its

@@ -119,7 +119,7 @@ def _run_for_others(rank: int, *, insists: bool) -> None:
         comes = not gate.is_quiet(_QUIET_MS)
         if not comes and _may_go_on():
             comes = insists and not gate.is_quiet(_LONG_MS)
-            if not comes and (not insists or _is_in_backward()):
+            if not comes and (not insists or _autograd_computes()):
                 return
         if comes and not insists:
             return
@@ -140,6 +140,24 @@ def _may_go_on() -> bool:
 def _is_in_backward() -> bool:
     """Whether one waits for autograd, whose threads ask without an operator, and without Python."""
     return any(frame.f_code is run_backward.__code__ for frame in sys._current_frames().values())
+
+
+def _autograd_computes() -> bool:
+    """Whether one of its threads runs or would; not if all wait, as where a hook waits for a peer.
+
+    Then who waits for this rank would wait for ever.
+    """
+    threads = [int(task.name) for task in Path("/proc/self/task").iterdir()]
+    return any(
+        _name(thread).startswith("pt_autograd") and _state(thread) in "RD" for thread in threads
+    )
+
+
+def _name(thread: int) -> str:
+    try:
+        return Path(f"/proc/self/task/{thread}/comm").read_text()
+    except OSError:
+        return ""
 
 
 def _state(thread: int | None) -> str:
