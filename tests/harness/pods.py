@@ -12,11 +12,13 @@ import errno
 import functools
 import os
 import socket
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import processes
+import pytest
 import worlds
 
 _ROOT = Path(__file__).parents[2]
@@ -38,8 +40,7 @@ def run(size: int, fn: Callable[..., Any], *args: Any, timeout_s: float = 60.0) 
 
 def installed(site: Path) -> dict[str, str]:
     """An environment in which the package is installed, as far as its entry points tell."""
-    import tomllib  # of Python 3.11: jaxlib has no pod for 3.10
-
+    tomllib = pytest.importorskip("tomllib" if sys.version_info >= (3, 11) else "tomli")
     info = site / "torch_xla_cc-0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch_xla_cc\nVersion: 0\n")

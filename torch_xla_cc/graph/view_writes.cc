@@ -139,9 +139,12 @@ struct Kernel {
     const size_t count = op.schema().arguments().size();
     const auto args = torch::jit::last(*stack, count);
     const bool symbolic = std::any_of(args.begin(), args.end(), &Symbolic);
-    // Its rule for a concatenation knows no fp16 beside bf16.
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    const Answer answer = symbolic || Partitioned() ? std::nullopt : ours(args);
+    Answer answer;
+    if (!symbolic && !Partitioned()) {
+      // Its rule for a concatenation knows no fp16 beside bf16.
+      const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+      answer = ours(args);
+    }
     if (!answer) return stock->callBoxed(op, keys, stack);
     torch::jit::drop(*stack, count);
     stack->emplace_back(*answer);
