@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import client_engines
 import client_kinds
@@ -151,19 +152,20 @@ def world(rank: int, size: int, name: object) -> Iterator[None]:
     if _store is None:
         address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         _store = dist.TCPStore(address, port, is_master=False)
-    os.environ.update(WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size))
-    dist.init_process_group(
-        "cpu:gloo,xla:xla_cc",
-        store=dist.PrefixStore(f"run {name}, {size} ranks, {_worlds[name, size]}", _store),
-        rank=rank,
-        world_size=size,
-        timeout=datetime.timedelta(seconds=60),
-    )
-    try:
-        yield
-    finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
+    sizes = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
+    with mock.patch.dict(os.environ, sizes):
+        dist.init_process_group(
+            "cpu:gloo,xla:xla_cc",
+            store=dist.PrefixStore(f"run {name}, {size} ranks, {_worlds[name, size]}", _store),
+            rank=rank,
+            world_size=size,
+            timeout=datetime.timedelta(seconds=60),
+        )
+        try:
+            yield
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
 
 
 def both(rank: int, recipe: Recipe, number: int) -> tuple[tuple[Seen, str], ...] | None:

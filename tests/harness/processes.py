@@ -164,6 +164,29 @@ def close_all() -> None:
 
 # Below: a rank.
 
+_OF_TORCHRUN = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
+
+
+def _called(fn: Any, rank: int, args: tuple[Any, ...]) -> Any:
+    """A function that leaves a rank another WORLD_SIZE makes a later test's world wait for ever."""
+    before = [os.environ.get(name) for name in _OF_TORCHRUN]
+    result = fn(rank, *args)
+    after = [os.environ.get(name) for name in _OF_TORCHRUN]
+    left = {
+        name: (was, now)
+        for name, was, now in zip(_OF_TORCHRUN, before, after, strict=True)
+        if was != now
+    }
+    assert not left, f"{fn.__name__} left other variables of torchrun than it found: {left}"
+    return result
+
 
 def _work(pipe: multiprocessing.connection.Connection) -> None:
     rank = int(os.environ["RANK"])
@@ -176,7 +199,7 @@ def _work(pipe: multiprocessing.connection.Connection) -> None:
         except EOFError:
             os._exit(0)  # threads of a backend would keep the process
         try:
-            answer = worlds._dumps((None, fn(rank, *args)))
+            answer = worlds._dumps((None, _called(fn, rank, args)))
         except BaseException as error:
             answer = worlds.failure(error)
         pipe.send_bytes(answer)

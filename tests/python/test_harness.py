@@ -1,5 +1,6 @@
 """What the harness says of a worker that does not answer."""
 
+import os
 import time
 
 import processes
@@ -28,3 +29,14 @@ def test_of_threads_it_says_where_they_are():
         pytest.raises(worlds.WorkerHung, match=r"(?s)in sleeps.*in _join"),
     ):
         world.run(sleeps, 1, -1, timeout_s=2, launch_timeout_s=30)
+
+
+def widens(rank, size):
+    os.environ["WORLD_SIZE"] = size
+
+
+def test_a_function_that_leaves_another_size_fails_and_not_the_next():
+    with processes.Processes(1) as ranks:
+        with pytest.raises(AssertionError, match=r"widens left .*'WORLD_SIZE': \('1', '3'\)"):
+            ranks.run(widens, "3")
+        ranks.run(widens, "3")  # as it was found
