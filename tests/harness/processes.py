@@ -164,7 +164,7 @@ def close_all() -> None:
 
 # Below: a rank.
 
-_OF_TORCHRUN = (
+_OF_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
     "RANK",
     "WORLD_SIZE",
     "LOCAL_RANK",
