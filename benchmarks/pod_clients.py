@@ -2,11 +2,13 @@
 
     PYTHONPATH=python python benchmarks/pod_clients.py [name ...]
 
-Each example of examples/clients by torchrun on four ranks (eight by --ranks=8): with calls that
-stay in the graph and with a run at each of them, and on CPU tensors by gloo. By torch_xla's
-metrics, programs that ran in a step, on average and of the rank that ran most, and those compiled,
-after the first ten steps; milliseconds of a step, the median, in the graph, at each call, and their
-ratio; how far losses of 30 steps are from gloo's, relatively, at most ("-" where there are none).
+Each example of examples/clients by torchrun on four ranks (eight by --ranks=8): on a pod, with
+calls that stay in the graph; on CPU devices between which the host carries each call; and on CPU
+tensors by gloo. By torch_xla's metrics, programs that ran in a step, on average and of the rank
+that ran most, and those compiled, after the first ten steps; whether all ranks had the same, by a
+run on a pod that takes no other; milliseconds of a step, the median, on the pod, through the host,
+and their ratio; how far losses of 30 steps are from gloo's, relatively, at most ("-" where there
+are none).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import re
 import statistics
 import sys
 from typing import NamedTuple
+from unittest import mock
 
 import pod_steps
 
@@ -51,7 +54,7 @@ CLIENTS = {
     "Megatron TP x DP": "megatron_gpt.py --tp=2",
     "Megatron TP, sequence parallel": "megatron_gpt.py --tp=4 --sequence-parallel=1",
     "Megatron experts": "megatron_gpt.py --experts=4 --ep=4",
-    "Megatron PP": "megatron_gpt.py --pp=4",
+    "Megatron PP": "megatron_gpt.py --pp=2",
     "Megatron PP, interleaved": "megatron_gpt.py --pp=2 --vpp=2",
     "torch_xla FSDP": "xla_fsdp.py",
     "torch_xla ZeRO": "xla_zero.py",
@@ -99,16 +102,15 @@ class Ran(NamedTuple):
     losses: list[float]
 
 
-def ran(device: str, calls: str, words: list[str]) -> Ran | None:
+def ran(device: str, words: list[str], steps: int = STEPS) -> Ran | None:
     """Of an example on these devices; None if it failed."""
-    os.environ["TORCH_XLA_CC_CALLS"] = calls
+    os.environ["TORCH_XLA_CC_CALLS"] = "graph" if device == "POD" else "each"
     path, *options = words
     if device == "gloo":
         options.append("--backend=gloo")
     script = str(pod_steps.ROOT / "examples/clients" / path)
-    steps = f"--steps={STEPS}"
     on = "CPU" if device == "gloo" else device
-    with pod_steps.torchrun(on, _PATCHED, script, *options, steps) as running:
+    with pod_steps.torchrun(on, _PATCHED, script, *options, f"--steps={steps}") as running:
         out, _ = running.communicate()
     if running.returncode:
         return None
@@ -136,6 +138,12 @@ def _apart(ours: list[float], theirs: list[float]) -> str:
     return f"{max(abs(a - b) / max(abs(b), 1e-9) for a, b in zip(ours, theirs, strict=True)):.0e}"
 
 
+def one_program(words: list[str]) -> str:
+    """Whether it runs on a pod that compares each instruction of the ranks' programs."""
+    with mock.patch.dict(os.environ, TORCH_XLA_CC_POD_PROGRAMS="same"):
+        return "no" if ran("POD", words, steps=WARM) is None else "yes"
+
+
 def main() -> None:
     """Print all."""
     names = [name for name in sys.argv[1:] if not name.startswith("--")] or list(CLIENTS)
@@ -143,23 +151,19 @@ def main() -> None:
         if flag.startswith("--ranks="):
             pod_steps.RANKS = int(flag.removeprefix("--ranks="))
     print(f"{pod_steps.RANKS} ranks, load {os.getloadavg()[0]:.0f}", flush=True)
-    print("| client | programs a step | compiled later | ms | each call | ratio | losses |")
-    print("|---|---|---|---|---|---|---|", flush=True)
+    print("| client | programs | compiled later | one | ms | host | ratio | losses |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
     for name in names:
         words = CLIENTS[name].split()
-        ours, each, gloo = (
-            ran("POD", "graph", words),
-            ran("POD", "each", words),
-            ran("gloo", "each", words),
-        )
+        ours, host, gloo = (ran(device, words) for device in ("POD", "CPU", "gloo"))
         if ours is None:
             print(f"| {name} | failed |", flush=True)
             continue
-        before = each.ms if each else float("nan")
+        before = host.ms if host else float("nan")
         apart = _apart(ours.losses, gloo.losses if gloo else [])
         print(
-            f"| {name} | {ours.executed:.1f} | {ours.compiled} | {ours.ms:.0f} | {before:.0f} "
-            f"| {ours.ms / before:.2f} | {apart} |",
+            f"| {name} | {ours.executed:.1f} | {ours.compiled} | {one_program(words)} "
+            f"| {ours.ms:.0f} | {before:.0f} | {ours.ms / before:.2f} | {apart} |",
             flush=True,
         )
 

@@ -5,7 +5,10 @@ The functions of torch_xla are looked up when they are called: read hooks may st
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -37,7 +40,19 @@ def become(tensor: torch.Tensor, value: torch.Tensor) -> None:
     functionalize_commit_update(tensor)
 
 
-def is_step_of_another() -> bool:
+_Hook = Callable[[torch.optim.Optimizer], None]
+
+
+class _OneStep(threading.local):
+    """What to call at the end of one_step(), with the last optimizer; None outside of it."""
+
+    hooks: dict[_Hook, torch.optim.Optimizer] | None = None
+
+
+_one_step = _OneStep()
+
+
+def _is_step_of_another() -> bool:
     """Whether an optimizer steps inside of the step of another, as in ZeroRedundancyOptimizer."""
     steps = 0
     frame = sys._getframe()
@@ -47,9 +62,37 @@ def is_step_of_another() -> bool:
     return steps > 1
 
 
+def ends_a_step(optimizer: torch.optim.Optimizer, hook: _Hook) -> bool:
+    """Whether its step is a step of the device: it changes XLA tensors, in no other's step.
+
+    In one_step() it is not, and `hook` is called at the end of that.
+    """
+    if _is_step_of_another() or not has_xla_parameters(optimizer):
+        return False
+    if _one_step.hooks is None:
+        return True
+    _one_step.hooks[hook] = optimizer
+    return False
+
+
+@contextlib.contextmanager
+def one_step() -> Iterator[None]:
+    """Steps of optimizers in here are one step of the device, which ends with it."""
+    if _one_step.hooks is not None:
+        yield
+        return
+    hooks = _one_step.hooks = {}
+    try:
+        yield
+    finally:
+        _one_step.hooks = None
+    for hook, optimizer in hooks.items():
+        hook(optimizer)
+
+
 def end_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
     """Run what is pending, if its parameters are XLA tensors. Once for steps in a step."""
-    if not is_step_of_another() and has_xla_parameters(optimizer):
+    if ends_a_step(optimizer, end_step):
         torch_xla.sync()
 
 

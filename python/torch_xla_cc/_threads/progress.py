@@ -17,7 +17,6 @@ import time
 import weakref
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import torch
 import torch_xla
@@ -25,7 +24,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torch_xla_cc import _C
 from torch_xla_cc._runtime import chains
-from torch_xla_cc._runtime.device_tensors import has_xla_parameters, is_step_of_another
+from torch_xla_cc._runtime.device_tensors import ends_a_step
 from torch_xla_cc._runtime.private import run_backward
 from torch_xla_cc._threads import read_hooks
 
@@ -62,12 +61,12 @@ def _plugin() -> ctypes.CDLL:
     return ctypes.CDLL(str(Path(_C.__file__).with_name("libpod.so")))
 
 
-def _after_step(optimizer: torch.optim.Optimizer, _: Any, __: Any) -> None:  # noqa: ANN401
+def _after_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
     """An optimizer has stepped: that is a step of the script too, if it has no other.
 
     Of those that step others inside of their own step the outermost counts.
     """
-    if is_step_of_another() or not has_xla_parameters(optimizer):
+    if not ends_a_step(optimizer, _after_step):
         return
     syncs = read_hooks.syncs()
     if _synced.get(optimizer, syncs) == syncs:

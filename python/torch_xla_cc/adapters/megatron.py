@@ -10,8 +10,9 @@ Megatron-core runs as it is. What it needs beside torch.distributed:
   `transformer_layer_spec`;
 - where a rank's part of the vocabulary begins and ends is a constant of each rank's own: in
   programs it becomes data, so that all ranks have one;
-- the norm of gradients counts what tensor parallel ranks have alike on the first alone, by a choice
-  of Python: it becomes one of the program as well;
+- its optimizer reads the norm of gradients, to clip by it, and counts what tensor parallel ranks
+  have alike on the first alone, by a choice of Python: that becomes a part of the step's program
+  (adapters._megatron_clip);
 - its router of experts reads a name that only Transformer Engine defines (moe_utils.py:1192 of
   0.16.1): `install()` defines it as None, as the code around it takes it;
 - kernels that are not there must be switched off in its configuration: `WITHOUT_KERNELS`.
@@ -28,10 +29,9 @@ from typing import Any, NamedTuple
 import torch
 
 from torch_xla_cc._runtime.patches import Changes, Patches
-from torch_xla_cc.adapters import cuda
+from torch_xla_cc.adapters import _megatron_clip, cuda
 from torch_xla_cc.adapters._masks import FilledMasks
 from torch_xla_cc.adapters._rank_numbers import RankNumber
-from torch_xla_cc.distributed import own_part
 
 # Of megatron.core.transformer.TransformerConfig: kernels of Apex and Transformer Engine, and
 # functions that Megatron-core compiles with torch.compile's default backend, which is for CUDA.
@@ -46,33 +46,24 @@ WITHOUT_KERNELS = {
 }
 
 
-def _tensor_parallel_group() -> Any:  # noqa: ANN401 (a ProcessGroup, or None before there is one)
-    state = importlib.import_module("megatron.core.parallel_state")
-    return state.get_tensor_model_parallel_group(check_initialized=False)
-
-
 def _vocabulary_range(
     theirs: Callable[..., Sequence[int]], size: int, rank: int, world_size: int
 ) -> Sequence[int]:
     """VocabUtility.vocab_range_from_per_partition_vocab_size: from, and up to which word."""
-    group = _tensor_parallel_group()
+    group = _megatron_clip.tensor_parallel_group()
     if group is None or (group.rank(), group.size()) != (rank, world_size):
         return theirs(size, rank, world_size)
     return RankNumber(group, size), RankNumber(group, size, size)
 
 
-class _OfRank(NamedTuple):
-    """An optimizer, to ask it what it would do on that rank of the tensor parallel group."""
+class _OfGroup(NamedTuple):
+    """An optimizer, to ask it what it would do in that tensor parallel group."""
 
     optimizer: Any
-    number: int
+    tp_group: Any
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (the optimizer's)
-        return self if name == "tp_group" else getattr(self.optimizer, name)
-
-    def rank(self) -> int:
-        """That of `tp_group`."""
-        return self.number
+        return getattr(self.optimizer, name)
 
 
 def _gradients_for_norm(
@@ -80,17 +71,9 @@ def _gradients_for_norm(
     optimizer: Any,  # noqa: ANN401 (a MegatronOptimizer)
 ) -> list[torch.Tensor]:
     """MegatronOptimizer.get_main_grads_for_grad_norm."""
-    group = getattr(optimizer, "tp_group", None) or _tensor_parallel_group()
-    on_first = theirs(_OfRank(optimizer, 0))
-    if group is None or group.size() == 1 or not on_first:
-        return on_first
-    rank = own_part.rank(group, on_first[0])
-    if rank is None:
-        return theirs(optimizer)
-    on_others = {id(gradient) for gradient in theirs(_OfRank(optimizer, 1))}
-    return [
-        x if id(x) in on_others else torch.where(rank == 0, x, x.new_zeros(())) for x in on_first
-    ]
+    return _megatron_clip.counted_once(
+        lambda group: theirs(_OfGroup(optimizer, group)), getattr(optimizer, "tp_group", None)
+    )
 
 
 def _make(changes: Changes, device: torch.device | str | None = None) -> None:
@@ -103,6 +86,7 @@ def _make(changes: Changes, device: torch.device | str | None = None) -> None:
     optimizer = importlib.import_module("megatron.core.optimizer.optimizer")
     name = "get_main_grads_for_grad_norm"
     changes.wrap(optimizer.MegatronOptimizer, name, _gradients_for_norm)
+    _megatron_clip.install(changes)
     changes.enter(FilledMasks())
 
 
