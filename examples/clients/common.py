@@ -18,6 +18,14 @@ import torch.distributed as dist
 os.environ.setdefault("TORCH_XLA_CC_FALLBACK", "allow")
 
 
+def _programs() -> tuple[int, int]:
+    """How many the device has run for this process, and how many it has compiled."""
+    from torch_xla.debug import metrics
+
+    ran = metrics.metric_data("ExecuteTime")
+    return (ran[0] if ran else 0), metrics.counter_value("UncachedCompile") or 0
+
+
 class Run:
     """A training run of this rank: its device, its steps, the losses that it prints."""
 
@@ -45,12 +53,14 @@ class Run:
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
         self._began = 0.0
+        self._programs = (0, 0)  # before the last step
         torch.manual_seed(0)
 
     def steps(self) -> Iterator[int]:
         """The numbers of the steps."""
         for step in range(self.options.steps):
             self._began = time.time()
+            self._programs = _programs() if self.is_xla else (0, 0)
             yield step
 
     def say(self, step: int, loss: float, rank: int = 0) -> None:
@@ -59,11 +69,13 @@ class Run:
             print(f"step {step}: loss {loss!r}", flush=True)
 
     def end(self) -> None:
-        """Print the collectives of the last step, and leave the world."""
+        """Print the collectives and programs of the last step, and leave the world."""
         if self.is_xla and self.rank == 0:
             from torch_xla_cc.distributed import call_table, flight_recorder
 
             calls = [call for call in flight_recorder() if call["issued"] >= self._began]
+            ran, compiled = (now - was for now, was in zip(_programs(), self._programs))
             print(call_table(calls), flush=True)
+            print(f"programs run in the last step: {ran}, compiled: {compiled}", flush=True)
         dist.barrier()
         dist.destroy_process_group()

@@ -82,8 +82,9 @@ for step in run.steps():
     with loss_parallel():
         loss = nn.functional.cross_entropy(model(words).flatten(0, 1), following.flatten())
         loss.backward()
+    said = loss.detach().full_tensor()  # in the step's program: after it, it would be another
     if mesh["dp"].size() > 1 and not run.options.fsdp:
         average(model, mesh.get_group("dp"))
     optimizer.step()
-    run.say(step, loss.full_tensor().item())
+    run.say(step, said.item())
 run.end()

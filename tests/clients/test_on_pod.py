@@ -41,7 +41,8 @@ def test_the_demo_is_what_it_is_on_threads():
 )
 def test_ranks_run_one_program_with_the_losses_of_gloo(example, options, ranks, monkeypatch):
     monkeypatch.setenv("TORCH_XLA_CC_POD_PROGRAMS", "same")
-    runs.same_losses(example, *options, ranks=ranks, device="POD")
+    ran = runs.same_losses(example, *options, ranks=ranks, device="POD")
+    assert "\nprograms run in the last step: 1, compiled: 0\n" in ran.output
 
 
 def test_what_is_a_program_of_each_rank_is_refused(monkeypatch):

@@ -128,6 +128,10 @@ std::exception_ptr HostWork::exception() const {
 
 bool HostWork::wait(std::chrono::milliseconds timeout) {
   RunPendingBeforeWaiting();
+  return Await(timeout);
+}
+
+bool HostWork::Await(std::chrono::milliseconds timeout) {
   timeout = Bounded(timeout);
   const auto begin = Clock::now();
   const auto ended = [this] { return left_ == 0 || failed_; };

@@ -27,6 +27,8 @@ class HostWork final : public c10d::Work {
 
   // Meets the other ranks and starts the steps. In the order of the calls of the group.
   void Start();
+  // As wait(), of what nobody needs the pending graph for.
+  bool Await(std::chrono::milliseconds timeout);
   // What the ranks said of their calls; after wait().
   const std::vector<Said>& said_by_all() const { return said_by_all_; }
 
