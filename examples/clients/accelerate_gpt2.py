@@ -41,6 +41,7 @@ for step, batch in zip(run.steps(), batches(), strict=False):
     optimizer.zero_grad()
     loss = model(batch, labels=batch).loss
     accelerator.backward(loss)
+    said = accelerator.gather_for_metrics(loss.detach()).mean()  # in the step's program
     optimizer.step()
-    run.say(step, accelerator.gather_for_metrics(loss.detach()).mean().item())
+    run.say(step, said.item())
 run.end()

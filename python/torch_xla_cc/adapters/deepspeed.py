@@ -23,9 +23,13 @@ from deepspeed.runtime.fp16 import loss_scaler  # type: ignore[import-untyped]
 from deepspeed.runtime.zero import stage3, stage_1_and_2  # type: ignore[import-untyped]
 
 import torch_xla_cc.distributed  # noqa: F401 (registers the backend)
+from torch_xla_cc._runtime.device_tensors import one_step
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc.adapters import _device_module, _modules
 from torch_xla_cc.adapters._deepspeed import FusedAdamBuilder, XlaAccelerator
+
+
+_CPU = torch.device("cpu")
 
 
 def _make(changes: Changes) -> None:
@@ -37,6 +41,9 @@ def _make(changes: Changes) -> None:
     changes.wrap(DeepSpeedEngine, "zero_reduce_bucket_size", _bucket_of_model)
     changes.wrap(TorchCheckpointEngine, "load", _load_to_host)
     changes.wrap(stage3.DeepSpeedZeroOptimizer_Stage3, "load_state_dict", _load_apart)
+    changes.wrap(DeepSpeedEngine, "_take_model_step", _one_step)
+    zero = stage_1_and_2.DeepSpeedZeroOptimizer
+    changes.wrap(zero, "unscale_and_clip_grads", _unscale_and_clip)
     for module in (utils, loss_scaler, stage_1_and_2, stage3):
         changes.put(module, "has_inf_or_nan", _has_inf_or_nan)
     changes.enter(_modules.patches.held())
@@ -62,7 +69,10 @@ def install() -> None:
       type, which in torch_xla are of one buffer then, and a step of the optimizer ends that one;
     - DeepSpeedEngine.zero_reduce_bucket_size: no larger than the model. The default is 5e8, and
       ZeRO makes a buffer of that size, and writes gradients into parts of it;
-    - has_inf_or_nan: it calls `amax()`, and torch_xla 2.9 reduces nothing there.
+    - has_inf_or_nan: it calls `amax()`, and torch_xla 2.9 reduces nothing there;
+    - DeepSpeedEngine._take_model_step: with adapters.optimizers it ends one step of the device, the
+      gathering of parameters included, and not one for each group of parameters;
+    - DeepSpeedZeroOptimizer.unscale_and_clip_grads: it reads whether the norm is finite.
     """
     _patches.install()
 
@@ -125,6 +135,29 @@ def _load_apart(theirs: Callable[..., None], optimizer: Any, *args: Any, **optio
     theirs(optimizer, *args, **options)
     for flat in optimizer.fp32_partitioned_groups_flat:
         flat.data.copy_(flat.data * 1)  # what an operator gives has a buffer of its own
+
+
+def _one_step(theirs: Callable[..., None], engine: Any, *args: Any, **options: Any) -> None:  # noqa: ANN401
+    """DeepSpeedEngine._take_model_step."""
+    with one_step():
+        theirs(engine, *args, **options)
+
+
+def _unscale_and_clip(
+    theirs: Callable[..., None],
+    optimizer: Any,  # noqa: ANN401 (of ZeRO's stages 1 and 2)
+    grad_groups_flat: list[Any],
+    total_norm: Any,  # noqa: ANN401 (a tensor, a number, or None)
+) -> None:
+    """DeepSpeedZeroOptimizer.unscale_and_clip_grads. A norm that is none clips all to nothing."""
+    if optimizer.clip_grad <= 0.0 or getattr(total_norm, "device", _CPU) == _CPU:
+        theirs(optimizer, grad_groups_flat, total_norm)
+        return
+    norm = torch.where(total_norm.isfinite() & (total_norm >= 0), total_norm, torch.inf)
+    clip = ((norm / optimizer.loss_scale + 1e-6) / optimizer.clip_grad).clamp(min=1.0)
+    for group in grad_groups_flat:
+        for gradient in group if isinstance(group, list) else [group]:
+            gradient.data.mul_(1.0 / (clip * optimizer.loss_scale))
 
 
 def _has_inf_or_nan(x: torch.Tensor) -> torch.Tensor:
