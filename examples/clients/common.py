@@ -74,7 +74,9 @@ class Run:
             from torch_xla_cc.distributed import call_table, flight_recorder
 
             calls = [call for call in flight_recorder() if call["issued"] >= self._began]
-            ran, compiled = (now - was for now, was in zip(_programs(), self._programs))
+            ran, compiled = (
+                now - was for now, was in zip(_programs(), self._programs, strict=True)
+            )
             print(call_table(calls), flush=True)
             print(f"programs run in the last step: {ran}, compiled: {compiled}", flush=True)
         dist.barrier()

@@ -28,7 +28,6 @@ from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc.adapters import _device_module, _modules
 from torch_xla_cc.adapters._deepspeed import FusedAdamBuilder, XlaAccelerator
 
-
 _CPU = torch.device("cpu")
 
 
