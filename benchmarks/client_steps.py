@@ -3,8 +3,9 @@
     PYTHONPATH=python python benchmarks/client_steps.py [target ...]
 
 Each example of examples/clients, unmodified, as one rank of a dry run (`txcc inspect --rank`), and
-compiled by the target's own compiler. It takes some fifteen minutes. With targets it prints their
-part, and writes nothing.
+compiled by the target's own compiler; and an MLP in five ways, beside JAX's program of the same
+(steps_mlp.py, steps_jax.py). It takes some forty minutes. With targets it prints their part, and
+writes nothing.
 """
 
 from __future__ import annotations
@@ -13,8 +14,14 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import compiled_figures
+import compiled_programs as programs
+import steps_sizes as sizes
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/steps.md"
@@ -31,6 +38,18 @@ CLIENTS = {  # the script, its step, its own options
     "FSDP2, HSDP": "fsdp2.py 2 --replicas=2",
     "DTensor TP": "dtensor_tp.py 2",
     "DTensor TP x FSDP": "dtensor_tp.py 2 --tp=2 --fsdp=1",
+    "DeepSpeed ZeRO 0": "deepspeed_zero.py 2 --stage=0",
+    "accelerate": "accelerate_gpt2.py 3",
+    "Megatron DP": "megatron_gpt.py 2",
+    "Megatron TP x DP": "megatron_gpt.py 2 --tp=4",
+    "Megatron TP x DP, sequence parallel": "megatron_gpt.py 2 --tp=4 --sequence-parallel=1",
+}
+MLP = {  # of steps_mlp.py: how, and its step
+    "DDP": "ddp 3",
+    "FSDP2": "fsdp 2",
+    "FSDP2, bf16": "fsdp_bf16 2",
+    "DTensor TP": "tp 2",
+    "DTensor TP, sequence parallel": "sp 2",
 }
 _HEAD = """\
 # Steps of training stacks, as compilers have them
@@ -46,8 +65,24 @@ large model is. How programs of layers compare with JAX's stands in [compiled.md
   that topology ([inspect.md](inspect.md)). That is counted of each by itself: broadcasts that a
   compiler combines can come below it.
 - HBM: arguments, outputs that take no argument's place, and temporaries, of one chip.
+
+The MLP has two pairs of layers, {width} by {inner} and back, with biases, in float32, and AdamW.
+Torch's step is a script's (`benchmarks/steps_mlp.py`). JAX's is `jit` of a step with a sharding for
+each array (`benchmarks/steps_jax.py`), whose compiler chooses the collectives. There are {tokens}
+tokens for each rank, or for all where ranks share the layers. What differs:
+
+- Where JAX's compiler sees that a weight is only used in bf16 (a TPU multiplies float32 so), it
+  gathers it so, at half the bytes. FSDP2 gathers weights and biases as one buffer, and biases are
+  added in float32: there, ask for bf16 (`MixedPrecisionPolicy`).
+- Gradients are outputs of PyTorch's step, since `.grad` keeps them until `zero_grad()`.
+- No argument is overwritten by an output here. In a run it is, on both sides: by
+  `donate_argnums` in JAX, and by torch_xla on its own.
 """
 _COLUMNS = ("traced", "compiled", "overlapped", "waiting", "link", "fewest", "ratio", "HBM")
+_BESIDE = (
+    *("compiled, ours / JAX's", "waiting", "link, ours", "JAX", "ratio"),
+    *("HBM, ours", "JAX", "ratio"),
+)
 
 
 def _size(count: float) -> str:
@@ -61,9 +96,8 @@ def _size(count: float) -> str:
 def _row(said: dict[str, Any]) -> list[str]:
     if said["failure"]:
         return [f"failed: {said['failure'].splitlines()[0][:80]}"]
-    summary, memory = said["summary"], said["memory"] or {}
+    summary = said["summary"]
     link, fewest = summary["link_bytes"], summary["fewest_link_bytes"]
-    held = memory.get("arguments", 0) + memory.get("outputs", 0) + memory.get("temporaries", 0)
     figures = [summary[name] for name in ("traced", "instructions", "overlapped", "waits")]
     known = link is not None and fewest
     return [
@@ -71,42 +105,103 @@ def _row(said: dict[str, Any]) -> list[str]:
         "-" if link is None else _size(link),
         _size(fewest) if fewest else "-",
         f"{link / fewest:.2f}" if known else "-",
-        _size(held - memory.get("aliased", 0)) if memory else "-",
+        _size(_held(said)) if said["memory"] else "-",
     ]
 
 
-def _inspected(words: list[str], target: str) -> list[str]:
-    script, step, *options = words
+def _held(said: dict[str, Any]) -> int:
+    """Bytes of one chip."""
+    memory = said["memory"]
+    return memory["arguments"] + memory["outputs"] + memory["temporaries"] - memory["aliased"]
+
+
+def _inspected(path: Path, step: str, target: str, options: list[str]) -> dict[str, Any] | str:
+    """What is said of the script's step, or why there is nothing."""
     command = [sys.executable, "-m", "txcc", "inspect", f"--rank={RANK}", f"--target={target}"]
-    command += [f"--step={step}", "--timeout=300", "--format=json"]
-    command += [str(ROOT / "examples/clients" / script), "--", *options]
+    command += [f"--step={step}", "--timeout=300", "--format=json", str(path), "--", *options]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
     try:
         done = subprocess.run(
             command, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        return [f"not in {LIMIT_S} s"]
+        return f"not in {LIMIT_S} s"
     if not done.stdout.strip():
         last = (done.stderr.strip().splitlines() or ["nothing said"])[-1]
-        return [f"refused: {last[:120]}"]
-    return _row(json.loads(done.stdout)[0])
+        return f"refused: {last[:120]}"
+    said: dict[str, Any] = json.loads(done.stdout)[0]
+    return said
+
+
+def _of_client(words: str, target: str) -> list[str]:
+    script, step, *options = words.split()
+    said = _inspected(ROOT / "examples/clients" / script, step, target, options)
+    return [said] if isinstance(said, str) else _row(said)
+
+
+def _of_jax(target: str) -> dict[str, compiled_figures.Figures | str]:
+    """By how it is written."""
+    from torch_xla_cc._aot import CompilerError, compile_hlo
+
+    ranks = programs.mesh(target)[0]
+    platform = "tpu" if target.startswith("tpu:") else "cuda"
+    found: dict[str, compiled_figures.Figures | str] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        side = Path(__file__).with_name("steps_jax.py")
+        subprocess.run([sys.executable, str(side), folder, str(ranks), platform], check=True)
+        for words in MLP.values():
+            how = words.split()[0]
+            module = (Path(folder) / f"{how}.hlo").read_bytes()
+            try:
+                made = compile_hlo(module, f"spmd:{target}", timeout_s=LIMIT_S)
+            except CompilerError as error:
+                found[how] = str(error).splitlines()[0]
+                continue
+            memory, cost = dict(made.memory), dict(made.cost)
+            found[how] = compiled_figures.figures(module, made.hlo, memory, cost, target, ranks)
+    return found
+
+
+def _beside_jax(said: dict[str, Any] | str, jax: compiled_figures.Figures | str) -> list[str]:
+    if isinstance(said, str) or isinstance(jax, str):
+        return [said if isinstance(said, str) else f"JAX: {jax}"]
+    if said["failure"]:
+        return [f"failed: {said['failure'].splitlines()[0][:80]}"]
+    summary = said["summary"]
+    pairs = [(summary["link_bytes"], jax.link), (_held(said), jax.peak)]
+    return [
+        f"{summary['instructions']} / {jax.instructions}",
+        f"{summary['waits']} / {jax.waits}",
+        *(
+            text
+            for ours, theirs in pairs
+            for text in (_size(ours), _size(theirs), f"{ours / theirs:.2f}")
+        ),
+    ]
+
+
+def _table(columns: tuple[str, ...], rows: Iterator[tuple[str, list[str]]]) -> list[str]:
+    lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for name, row in rows:
+        cells = row + [""] * (len(columns) - len(row))
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
+    return lines
 
 
 def part(target: str) -> str:
-    """The table of a target."""
-    lines = [
-        f"## {target}",
-        "",
-        f"| | {' | '.join(_COLUMNS)} |",
-        "|---" * (len(_COLUMNS) + 1) + "|",
-    ]
-    for name, words in CLIENTS.items():
-        row = _inspected(words.split(), target)
-        row += [""] * (len(_COLUMNS) - len(row))
-        lines.append(f"| {name} | {' | '.join(row)} |")
-        print(lines[-1], flush=True)
-    return "\n".join(lines) + "\n"
+    """The tables of a target."""
+    clients = ((name, _of_client(words, target)) for name, words in CLIENTS.items())
+    lines = [f"## {target}", "", *_table(_COLUMNS, clients), ""]
+    jax = _of_jax(target)
+
+    def beside() -> Iterator[tuple[str, list[str]]]:
+        for name, words in MLP.items():
+            how, step = words.split()
+            script = Path(__file__).with_name("steps_mlp.py")
+            yield name, _beside_jax(_inspected(script, step, target, [f"--how={how}"]), jax[how])
+
+    return "\n".join([*lines, "The MLP, ours beside JAX's:", "", *_table(_BESIDE, beside())]) + "\n"
 
 
 def main() -> None:
@@ -114,7 +209,16 @@ def main() -> None:
     asked = sys.argv[1:]
     parts = [part(target) for target in asked or TARGETS]
     if not asked:
-        PAGE.write_text("\n".join((_HEAD.format(rank=RANK), *parts)))
+        PAGE.write_text(
+            "\n".join(
+                (
+                    _HEAD.format(
+                        rank=RANK, width=sizes.WIDTH, inner=sizes.INNER, tokens=sizes.TOKENS
+                    ),
+                    *parts,
+                )
+            )
+        )
 
 
 if __name__ == "__main__":

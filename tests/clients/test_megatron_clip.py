@@ -1,6 +1,8 @@
 """Megatron-core's norm of gradients, clipping and zeros, in the step's program and without."""
 
+import inspect
 import math
+from unittest import mock
 
 import processes
 import pytest
@@ -48,19 +50,82 @@ def of_scale(rank, device, scale, norm_type, max_norm):
     norm = optimizer.get_grad_norm_fp32(counted, norm_type, dist.group.WORLD)
     zeros = clip_grads.count_zeros_fp32(held, dist.group.WORLD)
     optimizer.clip_grad_by_total_norm_fp32(held, max_norm, norm)
-    is_tensor = isinstance(norm, torch.Tensor) and isinstance(zeros, torch.Tensor)
-    return is_tensor, float(norm), float(zeros), [p.grad.cpu() for p in held]
+    assert isinstance(zeros, torch.Tensor) == (held[0].device.type == "xla")
+    return isinstance(norm, torch.Tensor), float(norm), float(zeros), [p.grad.cpu() for p in held]
 
 
 CASES = [
     (1.0, 2.0, 1.0),  # clipped
     (1.0, 2.0, 1e3),  # as it was
     (1.0, 3.0, 0.1),
-    (1.0, math.inf, 0.5),
+    (1.0, math.inf, 0.5),  # left to Megatron-core
     (0.0, 2.0, 1.0),
     (math.inf, 2.0, 1.0),
     (math.nan, 2.0, 1.0),
 ]
+
+
+def one_infinite(rank, device):
+    """Clipping where one element of one rank is infinite, and where one rank has no gradient."""
+    from megatron.core.optimizer import clip_grads
+
+    found = []
+    for mine in ([0.0, 2.0, math.inf if rank else 1.0], [1.0, -2.0]):
+        held = [torch.nn.Parameter(torch.zeros(len(mine), device=device))]
+        held[0].grad = torch.tensor(mine, device=device)
+        if len(mine) == 2 and rank:
+            held = []
+        norm = clip_grads.get_grad_norm_fp32(
+            grads_for_norm=[p.grad for p in held], grad_stats_parallel_group=dist.group.WORLD
+        )
+        clip_grads.clip_grad_by_total_norm_fp32(
+            parameters=iter(held), max_norm=0.5, total_norm=norm
+        )
+        found.append((float(norm), [p.grad.tolist() for p in held]))
+    return found
+
+
+class Chained:
+    """Two optimizers, each with gradients of a group of its own, as ChainedOptimizer has them."""
+
+    def __init__(self, norms):
+        self.chained_optimizers = [mock.Mock(get_grad_norm=lambda one=one: one) for one in norms]
+
+    def grads_states_parallel_group_is_shared(self):
+        return False
+
+
+def of_several(device):
+    from megatron.core.optimizer import optimizer
+
+    tensors = [torch.tensor(x, device=device) for x in (3.0, 4.0)]
+    return [
+        float(optimizer.ChainedOptimizer.get_grad_norm(Chained(norms)))
+        for norms in (tensors, [3.0, 0.0], [None, 2.0], [tensors[0], 4.0])
+    ]
+
+
+def refused(device):
+    """float16, which Megatron-core asserts that it is not."""
+    from megatron.core.optimizer import clip_grads
+
+    parameter = torch.nn.Parameter(torch.zeros(2, dtype=torch.float16, device=device))
+    parameter.grad = torch.ones_like(parameter)
+    try:
+        clip_grads.clip_grad_by_total_norm_fp32([parameter], 0.5, torch.ones((), device=device))
+    except AssertionError:
+        return True
+    return False
+
+
+def names():
+    """What Megatron-core has under the names that are replaced."""
+    from megatron.core.optimizer import clip_grads, layer_wise_optimizer, optimizer
+
+    functions = ("get_grad_norm_fp32", "clip_grad_by_total_norm_fp32", "count_zeros_fp32")
+    modules = (clip_grads, layer_wise_optimizer, optimizer)
+    of_modules = [getattr(m, f, None) for m in modules for f in functions]
+    return [*of_modules, optimizer.ChainedOptimizer.step, optimizer.FP32Optimizer.step]
 
 
 def both(rank):
@@ -77,19 +142,29 @@ def both(rank):
     found = []
     for device in ("cpu", torch_xla.device()):
         with megatron.installed(device):
-            found.append([of_scale(rank, device, *case) for case in CASES])
+            cases = [of_scale(rank, device, *case) for case in CASES]
+            found.append((cases, one_infinite(rank, device), of_several(device), refused(device)))
+    assert not [name for name in names() if hasattr(name, "__wrapped__") and "xla_cc" in str(name)]
+    assert all(getattr(name, "__module__", "megatron").startswith("megatron") for name in names())
+    assert not any(inspect.unwrap(name) is not name for name in names()[:9] if name)
     return found
 
 
 def test_in_the_program_they_are_what_megatron_reads():
     with processes.Processes(2) as ranks:
         by_rank = ranks.run(both, timeout_s=100)
-    for cpu, xla in by_rank:
+    for (cpu, *of_cpu), (xla, *of_xla) in by_rank:
         for case, theirs, ours in zip(CASES, cpu, xla, strict=True):
-            assert not theirs[0] and ours[0], case
+            assert not theirs[0] and ours[0] == (case[1] != math.inf), case
             assert ours[1:3] == pytest.approx(theirs[1:3], rel=1e-6, nan_ok=True), case
             for a, b in zip(ours[3], theirs[3], strict=True):
                 assert torch.allclose(a, b, rtol=1e-6, atol=0.0, equal_nan=True), case
-    norms, others = ([found[1] for found in xla] for _, xla in by_rank)
-    assert norms[0] == others[0]
-    assert by_rank[0][1][0][3][0].abs().sum() < by_rank[0][1][1][3][0].abs().sum()  # was clipped
+        for (norm, clipped), (wanted, theirs) in zip(of_xla[0], of_cpu[0], strict=True):
+            assert norm == pytest.approx(wanted, rel=1e-6)
+            assert len(clipped) == len(theirs)
+            for ours, wanted in zip(clipped, theirs, strict=True):
+                assert ours == pytest.approx(wanted, rel=1e-6, nan_ok=True)
+        assert of_xla[1:] == [[5.0, 3.0, 2.0, 5.0], True]
+    first, second = (xla[0] for _, xla in by_rank)
+    assert first[0][1] == second[0][1]  # one norm on all ranks
+    assert first[0][3][0].abs().sum() < first[1][3][0].abs().sum()  # it was clipped

@@ -164,19 +164,24 @@ def close_all() -> None:
 
 # Below: a rank.
 
-_OF_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+_OF_TORCHRUN = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK"),
+    *("ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+)
 
 
 def _called(fn: Any, rank: int, args: tuple[Any, ...]) -> Any:
     """A function that leaves a rank another WORLD_SIZE makes a later test's world wait for ever."""
-    before = [os.environ.get(name) for name in _OF_TORCHRUN]
-    result = fn(rank, *args)
-    after = [os.environ.get(name) for name in _OF_TORCHRUN]
-    left = {
-        name: (was, now)
-        for name, was, now in zip(_OF_TORCHRUN, before, after, strict=True)
-        if was != now
-    }
+    before = {name: os.environ.get(name) for name in _OF_TORCHRUN}
+    try:
+        result = fn(rank, *args)
+    finally:
+        left = {
+            name: (was, now)
+            for name, was in before.items()
+            if (now := os.environ.pop(name, None)) != was
+        }
+        os.environ.update({name: was for name, was in before.items() if was is not None})
     assert not left, f"{fn.__name__} left other variables of torchrun than it found: {left}"
     return result
 

@@ -31,12 +31,18 @@ def test_of_threads_it_says_where_they_are():
         world.run(sleeps, 1, -1, timeout_s=2, launch_timeout_s=30)
 
 
-def widens(rank, size):
+def widens(rank, size, fails):
+    was = os.environ["WORLD_SIZE"]
     os.environ["WORLD_SIZE"] = size
+    if fails:
+        raise ValueError("fails as well")
+    return was
 
 
 def test_a_function_that_leaves_another_size_fails_and_not_the_next():
     with processes.Processes(1) as ranks:
         with pytest.raises(AssertionError, match=r"widens left .*'WORLD_SIZE': \('1', '3'\)"):
-            ranks.run(widens, "3")
-        ranks.run(widens, "3")  # as it was found
+            ranks.run(widens, "3", False)
+        with pytest.raises(ValueError, match="fails as well"):
+            ranks.run(widens, "3", True)
+        assert ranks.run(widens, "1", False) == ["1"]

@@ -26,6 +26,7 @@ from torch_xla_cc._runtime.patches import Changes
 from torch_xla_cc.distributed import own_part
 
 _OF_CLIPPING = "megatron.core.optimizer.clip_grads"
+_CLIPPED = (torch.float32, torch.bfloat16)
 _USERS = ("megatron.core.optimizer.optimizer", "megatron.core.optimizer.layer_wise_optimizer")
 
 
@@ -83,13 +84,10 @@ def grad_norm(
 ) -> Any:  # noqa: ANN401 (a float of theirs, or a tensor)
     """get_grad_norm_fp32. The call of the group is theirs: a rank may have no gradient at all."""
     gradients = [x.detach() for x in _list(grads_for_norm)]
-    if not gradients or not _are_ours(gradients):
-        return theirs(grads_for_norm, norm_type, grad_stats_parallel_group)
+    norm_type = float(norm_type)  # it may be "inf": of that, XLA's maximum loses what is no number
+    if not gradients or norm_type == math.inf or not _are_ours(gradients):
+        return theirs(gradients, norm_type, grad_stats_parallel_group)
     norms = torch.stack([torch.linalg.vector_norm(x, norm_type).float() for x in gradients])
-    if norm_type == math.inf:
-        total = norms.max().reshape(1)
-        dist.all_reduce(total, op=dist.ReduceOp.MAX, group=grad_stats_parallel_group)
-        return total[0]
     total = norms.pow(norm_type).sum().reshape(1)
     dist.all_reduce(total, op=dist.ReduceOp.SUM, group=grad_stats_parallel_group)
     return total[0].pow(1.0 / norm_type)
@@ -105,7 +103,9 @@ def clip(
     """clip_grad_by_total_norm_fp32: gradients times one, where theirs leaves them alone."""
     held = _list(parameters)
     gradients = [x for p in held if (x := _gradient(p, use_decoupled_grad)) is not None]
-    if not isinstance(total_norm, torch.Tensor) or not _are_ours(gradients):
+    kinds = _CLIPPED if use_decoupled_grad else _CLIPPED[:1]  # others are refused there
+    is_kind = all(x.dtype in kinds for x in gradients)
+    if not isinstance(total_norm, torch.Tensor) or not is_kind or not _are_ours(gradients):
         theirs(held, max_norm, total_norm, use_decoupled_grad)
         return
     scale = max_norm / (total_norm + 1.0e-6)
@@ -122,13 +122,14 @@ def count_zeros(
     tp_group: dist.ProcessGroup | None = None,
 ) -> Any:  # noqa: ANN401 (a float of theirs, or a tensor)
     """count_zeros_fp32. As with the norm, the call of the group is theirs."""
-    held = [p for p in _list(parameters) if _gradient(p, use_decoupled_grad) is not None]
+    parameters = _list(parameters)
+    held = [p for p in parameters if _gradient(p, use_decoupled_grad) is not None]
     gradients = [_gradient(p, use_decoupled_grad) for p in held]
     is_of_fsdp = any(getattr(p, "__fsdp_param__", False) for p in held)
     if not gradients or is_of_fsdp or not _are_ours([*held, *gradients]):
         return theirs(parameters, grad_stats_parallel_group, use_decoupled_grad, tp_group)
     clip_grads = importlib.import_module(_OF_CLIPPING)
-    zeros = [(x == 0).sum(dtype=torch.float32) for x in gradients]
+    zeros = [(x == 0).sum().float() for x in gradients]
 
     def counted(group: Any) -> list[torch.Tensor]:  # noqa: ANN401 (a group, or a _Rank)
         is_own = clip_grads.param_is_not_tensor_parallel_duplicate
@@ -167,12 +168,13 @@ def install(changes: Changes) -> None:
         "clip_grad_by_total_norm_fp32": clip,
         "count_zeros_fp32": count_zeros,
     }
-    for name in (_OF_CLIPPING, *_USERS):
-        module = importlib.import_module(name)
+    # All of them first: what is imported later would get ours for theirs.
+    modules = [importlib.import_module(name) for name in (_OF_CLIPPING, *_USERS)]
+    for module in modules:
         for function, wrapper in ours.items():
             if hasattr(module, function):
                 changes.wrap(module, function, wrapper)
-    optimizer, layer_wise = map(importlib.import_module, _USERS)
+    _, optimizer, layer_wise = modules
     changes.wrap(optimizer.ChainedOptimizer, "get_grad_norm", _norm_of_several)
     kinds = (
         *(optimizer.MixedPrecisionOptimizer, optimizer.FP32Optimizer, optimizer.ChainedOptimizer),

@@ -116,6 +116,7 @@ Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
   if (on_paper()) RequireSameWorld(group());
   if (beside_ && !free_to_differ() && !CallMode::OfThread().captures &&
       call->state == GroupCall::State::kIssued) {
+    if (!stays()) RunPendingBeforeWaiting();  // what functional collectives have left there
     beside_->Compare(call);
     call->state = GroupCall::State::kRunning;
   }

@@ -369,7 +369,7 @@ WorkPtr HostTransport::Barrier(const CallPtr& call) { return Enqueue(call, {}, {
 
 std::vector<Said> HostTransport::Compare(const CallPtr& call) {
   const auto work = Enqueue(call, {}, {});
-  work->Await(kNoTimeout);  // all come to it with the same pending, if calls stay in the graph
+  work->Await(kNoTimeout);  // what is pending stays, where calls stay in the graph
   return work->said_by_all();
 }
 
