@@ -34,6 +34,48 @@ def test_checkpoints_are_read_again(stage):
 
 
 @forks.alone
+def test_clipping_is_theirs_and_reads_nothing():
+    import types
+
+    import torch
+    import torch_xla
+    from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
+    from torch_xla.debug import metrics
+
+    from torch_xla_cc.adapters import deepspeed as adapter
+
+    def clipped(device, norm, clip_grad, loss_scale):
+        optimizer = types.SimpleNamespace(
+            clip_grad=clip_grad, loss_scale=loss_scale, device=torch.device(device)
+        )
+        made = [torch.tensor(x, device=device) for x in ([1.0, -2.0], [3.0], [0.5, 0.25, 8.0])]
+        total = torch.tensor(norm, device=device)
+        torch_xla.sync(wait=True)
+        before = metrics.metric_data("ExecuteTime")[0]
+        DeepSpeedZeroOptimizer.unscale_and_clip_grads(optimizer, [made[0], made[1:]], total)
+        assert metrics.metric_data("ExecuteTime")[0] == before
+        return torch.cat(made).cpu()
+
+    theirs = DeepSpeedZeroOptimizer.unscale_and_clip_grads
+    with adapter.installed():
+        (torch.ones(1, device="xla") + 1).cpu()  # the first program
+        for norm in (0.1, 5.0, 1e9, 0.0, -1.0, float("inf"), float("nan")):
+            for clip_grad in (0.0, 1.0):
+                for loss_scale in (1.0, 128.0):
+                    of = (norm, clip_grad, loss_scale)
+                    assert torch.allclose(clipped("xla", *of), clipped("cpu", *of)), of
+        assert DeepSpeedZeroOptimizer.unscale_and_clip_grads is not theirs
+    assert DeepSpeedZeroOptimizer.unscale_and_clip_grads is theirs
+
+
+@pytest.mark.parametrize(("stage", "count"), [(0, 1), (1, 2), (3, 2)])
+def test_programs_of_a_step_on_the_pod(stage, count):
+    pytest.importorskip("jaxlib", reason="the pod needs it")
+    ran = runs.run("deepspeed_zero.py", f"--stage={stage}", "--steps=6", device="POD")
+    assert f"programs run in the last step: {count}, compiled: 0" in ran.output
+
+
+@forks.alone
 def test_random_state():
     from torch_xla.core import xla_model
 

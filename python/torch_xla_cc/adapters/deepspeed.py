@@ -7,6 +7,7 @@ deepspeed.install()                               # before deepspeed.initialize 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -27,8 +28,6 @@ from torch_xla_cc._runtime.device_tensors import one_step
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc.adapters import _device_module, _modules
 from torch_xla_cc.adapters._deepspeed import FusedAdamBuilder, XlaAccelerator
-
-_CPU = torch.device("cpu")
 
 
 def _make(changes: Changes) -> None:
@@ -71,7 +70,8 @@ def install() -> None:
     - has_inf_or_nan: it calls `amax()`, and torch_xla 2.9 reduces nothing there;
     - DeepSpeedEngine._take_model_step: with adapters.optimizers it ends one step of the device, the
       gathering of parameters included, and not one for each group of parameters;
-    - DeepSpeedZeroOptimizer.unscale_and_clip_grads: it reads whether the norm is finite.
+    - DeepSpeedZeroOptimizer.unscale_and_clip_grads, of ZeRO 1 and 2: it reads once more whether the
+      norm is finite.
     """
     _patches.install()
 
@@ -149,14 +149,15 @@ def _unscale_and_clip(
     total_norm: Any,  # noqa: ANN401 (a tensor, a number, or None)
 ) -> None:
     """DeepSpeedZeroOptimizer.unscale_and_clip_grads. A norm that is none clips all to nothing."""
-    if optimizer.clip_grad <= 0.0 or getattr(total_norm, "device", _CPU) == _CPU:
+    groups = [group if isinstance(group, list) else [group] for group in grad_groups_flat]
+    tensors = [*itertools.chain(*groups), total_norm]
+    if optimizer.clip_grad <= 0.0 or not all(getattr(x, "is_xla", False) for x in tensors):
         theirs(optimizer, grad_groups_flat, total_norm)
         return
     norm = torch.where(total_norm.isfinite() & (total_norm >= 0), total_norm, torch.inf)
     clip = ((norm / optimizer.loss_scale + 1e-6) / optimizer.clip_grad).clamp(min=1.0)
-    for group in grad_groups_flat:
-        for gradient in group if isinstance(group, list) else [group]:
-            gradient.data.mul_(1.0 / (clip * optimizer.loss_scale))
+    for gradient in tensors[:-1]:
+        gradient.data.mul_(1.0 / (clip * optimizer.loss_scale))
 
 
 def _has_inf_or_nan(x: torch.Tensor) -> torch.Tensor:
