@@ -1,5 +1,9 @@
 """Megatron-core: tensor, sequence, pipeline, expert and data parallel; its layer on TPU."""
 
+import json
+import subprocess
+import sys
+
 import forks
 import pytest
 import runs
@@ -52,3 +56,17 @@ def test_a_layer_on_tpu():
     ran = forks.run_script(runs.EXAMPLES / "megatron_for_tpu.py", timeout=280)
     assert ran.returncode == 0, ran.stderr[-8000:]
     assert ran.stdout.count("for tpu:v5e:2x4, 8 ranks") == 4
+
+
+def test_the_whole_step_of_the_example_on_tpu():
+    """Nothing in it is read: the norm of gradients, and clipping by it, are a part of it."""
+    pytest.importorskip("libtpu", reason="pip install 'torch_xla_cc[aot]' brings the compiler")
+    command = [sys.executable, "-m", "txcc", "inspect", "--rank=1", "--target=tpu:v5e:2x4"]
+    command += ["--format=json", "--timeout=250", str(runs.EXAMPLES / GPT), "--", "--tp=4"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    (report,) = json.loads(done.stdout)
+    calls = [call for row in report["rows"] for call in row["calls"]]
+    assert any(path.endswith("megatron/core/optimizer/optimizer.py") for path, _ in calls)
+    assert any(path.endswith("tensor_parallel/layers.py") for path, _ in calls)
+    assert {row["rule"] for row in report["rows"] if row["rule"]} == {"native"}

@@ -85,6 +85,20 @@ def one_infinite(rank, device):
     return found
 
 
+def of_bfloat16(device):
+    """The norm and the zeros of gradients as an optimizer with decoupled ones has them."""
+    from megatron.core.optimizer import clip_grads
+
+    x = torch.randn(3000, 50, generator=torch.Generator().manual_seed(1)).bfloat16()
+    parameter = torch.nn.Parameter(torch.zeros(3000, 50, dtype=torch.bfloat16, device=device))
+    parameter.decoupled_grad = torch.where(x.abs() < 0.5, 0.0, x).to(device)
+    norm = clip_grads.get_grad_norm_fp32([parameter.decoupled_grad], 2, dist.group.WORLD)
+    parameters = (p for p in [parameter])
+    zeros = clip_grads.count_zeros_fp32(parameters, dist.group.WORLD, use_decoupled_grad=True)
+    wanted = parameter.decoupled_grad.cpu().double().norm().item() * math.sqrt(2.0)
+    return float(norm) / wanted, float(zeros)
+
+
 class Chained:
     """Two optimizers, each with gradients of a group of its own, as ChainedOptimizer has them."""
 
@@ -143,7 +157,8 @@ def both(rank):
     for device in ("cpu", torch_xla.device()):
         with megatron.installed(device):
             cases = [of_scale(rank, device, *case) for case in CASES]
-            found.append((cases, one_infinite(rank, device), of_several(device), refused(device)))
+            more = of_several(device), of_bfloat16(device), refused(device)
+            found.append((cases, one_infinite(rank, device), *more))
     assert not [name for name in names() if hasattr(name, "__wrapped__") and "xla_cc" in str(name)]
     assert all(getattr(name, "__module__", "megatron").startswith("megatron") for name in names())
     assert not any(inspect.unwrap(name) is not name for name in names()[:9] if name)
@@ -164,7 +179,9 @@ def test_in_the_program_they_are_what_megatron_reads():
             assert len(clipped) == len(theirs)
             for ours, wanted in zip(clipped, theirs, strict=True):
                 assert ours == pytest.approx(wanted, rel=1e-6, nan_ok=True)
-        assert of_xla[1:] == [[5.0, 3.0, 2.0, 5.0], True]
+        assert of_xla[1] == [5.0, 3.0, 2.0, 5.0] and of_xla[3]
+        assert of_xla[2][0] == pytest.approx(1.0, rel=1e-4)
+        assert of_xla[2][1] == of_cpu[2][1] > 0.0
     first, second = (xla[0] for _, xla in by_rank)
     assert first[0][1] == second[0][1]  # one norm on all ranks
     assert first[0][3][0].abs().sum() < first[1][3][0].abs().sum()  # it was clipped

@@ -87,7 +87,8 @@ def grad_norm(
     norm_type = float(norm_type)  # it may be "inf": of that, XLA's maximum loses what is no number
     if not gradients or norm_type == math.inf or not _are_ours(gradients):
         return theirs(gradients, norm_type, grad_stats_parallel_group)
-    norms = torch.stack([torch.linalg.vector_norm(x, norm_type).float() for x in gradients])
+    kind = torch.float32  # in bf16, torch_xla sums in it
+    norms = torch.stack([torch.linalg.vector_norm(x, norm_type, dtype=kind) for x in gradients])
     total = norms.pow(norm_type).sum().reshape(1)
     dist.all_reduce(total, op=dist.ReduceOp.SUM, group=grad_stats_parallel_group)
     return total[0].pow(1.0 / norm_type)
