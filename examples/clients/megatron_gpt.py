@@ -32,7 +32,11 @@ from torch_xla_cc.adapters import megatron
 SEQUENCE, VOCABULARY, MICRO_BATCH, MICRO_BATCHES = 32, 128, 2, 2
 Batch = tuple[torch.Tensor, torch.Tensor]
 
-run = Run(__doc__, tp=1, pp=1, ep=1, vpp=0, sequence_parallel=0, experts=0, distributed_optimizer=0)
+run = Run(
+    __doc__,
+    **{"tp": 1, "pp": 1, "ep": 1, "vpp": 0, "sequence_parallel": 0},
+    **{"experts": 0, "capacity": 0, "distributed_optimizer": 0},
+)
 options = run.options
 torch_xla_cc.install()  # on gloo too: torch_xla replaces new_group when it is imported
 megatron.install(run.device)
@@ -59,6 +63,8 @@ config = TransformerConfig(
     sequence_parallel=bool(options.sequence_parallel),
     num_moe_experts=options.experts or None,
     moe_token_dispatcher_type="alltoall",
+    moe_expert_capacity_factor=float(options.capacity) or None,
+    moe_pad_expert_input_to_capacity=bool(options.capacity),
     pipeline_dtype=torch.float32,
     use_cpu_initialization=True,
     deallocate_pipeline_outputs=False,
