@@ -1,7 +1,12 @@
 """fully_shard (FSDP2)."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
+from unittest import mock
 
+import pods
 import processes
 import pytest
 import runs
@@ -49,17 +54,20 @@ def test_uninstall_undoes_install():
     assert state() == before
 
 
-def gradients_of_odd_widths(rank):
-    """Of parameters whose first dimension does not divide: on XLA, and on the CPU by gloo."""
+def gradients_of_odd_widths(rank, small):
+    """Of parameters whose first dimension does not divide: on XLA, and on the CPU by gloo.
+
+    `small`: bytes of a parameter below which it is gathered with others.
+    """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    from torch_xla_cc.adapters import fsdp
+    from torch_xla_cc.adapters import _fsdp_pieces, fsdp
 
     if not dist.is_initialized():
         dist.init_process_group("cpu:gloo,xla:xla_cc")
     found = {}
-    with fsdp.installed():
+    with fsdp.installed(), mock.patch.object(_fsdp_pieces, "_SMALL", small):
         for kind in ("xla", "cpu"):
             torch.manual_seed(0)
             layers = nn.Linear(10, 37), nn.ReLU(), nn.Linear(37, 3)
@@ -74,8 +82,30 @@ def gradients_of_odd_widths(rank):
     return found
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_gradients_of_odd_widths(ranks):
-    for found in processes.run(ranks, gradients_of_odd_widths):
+@pytest.mark.parametrize(
+    ("ranks", "where", "small"),
+    [(2, processes, 0), (3, processes, 0), (3, pods, 256), (3, pods, 0)],
+)
+def test_gradients_of_odd_widths(ranks, where, small):
+    """Between processes each call goes through the host; on a pod its parts are in programs."""
+    if where is pods:
+        pytest.importorskip("jaxlib", reason="the pod needs it")
+    for found in where.run(ranks, gradients_of_odd_widths, small):
         assert all(x.abs().sum() > 0 for x in found["cpu"])
         torch.testing.assert_close(found["xla"], found["cpu"])
+
+
+def test_on_a_tpu_nothing_is_joined():
+    """Weights are gathered and reduced as they are: joined, they took 40 MB of temporaries here."""
+    pytest.importorskip("libtpu", reason="pip install 'torch_xla_cc[aot]' brings the compiler")
+    script = Path(__file__).parents[2] / "benchmarks/steps_mlp.py"
+    command = [sys.executable, "-m", "txcc", "inspect", "--rank=1", "--target=tpu:v5e:2x4"]
+    command += ["--format=json", "--timeout=250", str(script), "--", "--how=fsdp_bf16"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    (report,) = json.loads(done.stdout)
+    rows = [(row["after"], operand) for row in report["rows"] for operand in row["operands"]]
+    assert rows.count(("all-gather", "bf16[524288]")) == 4
+    assert rows.count(("reduce-scatter", "bf16[8,4096,128]")) == 4
+    assert report["memory"]["temporaries"] < 2**20
+    assert report["link_bytes"] < 1.01 * report["fewest_link_bytes"]

@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc._runtime.private import fsdp_collectives, fsdp_param, fsdp_param_group
-from torch_xla_cc.adapters import _storage, dtensor
+from torch_xla_cc.adapters import _fsdp_pieces, _storage, dtensor
 from torch_xla_cc.distributed import own_part
 
 
@@ -26,6 +26,8 @@ def _chunk_cat(tensors: list[torch.Tensor], dim: int, num_chunks: int, out: torc
         padded = torch.nn.functional.pad(tensor, padding)
         chunks.append(padded.reshape(*tensor.shape[:dim], num_chunks, -1))
     out.copy_(torch.cat(chunks, dim + 1))
+    if dim == 0 and out._base is not None:
+        _fsdp_pieces.joined(out._base, [x.numel() // num_chunks for x in chunks])
 
 
 def _copy_in(
@@ -35,7 +37,9 @@ def _copy_in(
     another place on each rank."""
     del sizes, numel, rank
     with torch.no_grad():
-        return torch.cat([x.reshape(-1) for x in inputs]), output
+        joined = torch.cat([x.reshape(-1) for x in inputs])
+    _fsdp_pieces.joined(joined, [x.numel() for x in inputs])
+    return joined, output
 
 
 # What torch registers for CUDA and others, but for two: made of operators that XLA has. The
@@ -131,6 +135,7 @@ def _make(changes: Changes) -> None:
     changes.put(fsdp_param.FSDPParam, "free_unsharded_param", _free_then_update)
     changes.wrap(fsdp_param.FSDPParam, "_init_sharded_param", _init_sharded)
     changes.wrap(fsdp_param, "_chunk_with_empty", _chunks)
+    _fsdp_pieces.install(changes)
     changes.wrap(fsdp_param_group.FSDPParamGroup, "finalize_backward", _finalize_backward)
 
 

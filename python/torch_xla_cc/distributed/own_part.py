@@ -42,6 +42,11 @@ def chunk(x: torch.Tensor, dim: int, group: dist.ProcessGroup) -> torch.Tensor |
     return rank_slice.rank_slice(parts, dim, 1, places).squeeze(dim)
 
 
+def is_in_programs(group: dist.ProcessGroup, like: torch.Tensor) -> bool:
+    """Whether calls of the group with such tensors are in a program that all ranks have."""
+    return _is_real(like) and _places(group) is not None
+
+
 def rank(group: dist.ProcessGroup, like: torch.Tensor) -> torch.Tensor | None:
     """group.rank() as s64[] on the device of a tensor."""
     places = _places(group) if _is_real(like) else None
