@@ -5,6 +5,7 @@ import os
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import pods
 import pytest
@@ -19,21 +20,22 @@ def start(rank, size, address, token):
     """The error that a rank gets when it starts its pod by itself, and how long that took."""
     import txcc_pod
 
-    os.environ.update(
-        RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(size),
-        TORCH_XLA_CC_POD_ADDRESS=address, TORCH_XLA_CC_POD_TOKEN=token,
-        TORCH_XLA_CC_TIMEOUT_S=str(TIMEOUT_S),
-    )  # fmt: skip
     os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
     txcc_pod.register()
     import torch_xla
 
+    variables = {
+        **{"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank)},
+        **{"LOCAL_WORLD_SIZE": str(size), "TORCH_XLA_CC_POD_ADDRESS": address},
+        **{"TORCH_XLA_CC_POD_TOKEN": token, "TORCH_XLA_CC_TIMEOUT_S": str(TIMEOUT_S)},
+    }
     began = time.monotonic()
-    try:
-        torch_xla.device()
-        return "", time.monotonic() - began
-    except (RuntimeError, ValueError) as error:
-        return str(error), time.monotonic() - began
+    with mock.patch.dict(os.environ, variables):
+        try:
+            torch_xla.device()
+            return "", time.monotonic() - began
+        except (RuntimeError, ValueError) as error:
+            return str(error), time.monotonic() - began
 
 
 def told(*ranks):
