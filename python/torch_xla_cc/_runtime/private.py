@@ -58,6 +58,7 @@ _PLACES = {
     "fx_traceback": "torch.fx.traceback",
     "disable_dynamo": "torch._compile:_disable_dynamo",
     # torch.
+    "autograd_engine": "torch.autograd:Variable._execution_engine",
     "torch_c": "torch._C",
     "functionalization": "torch._C._functionalization",
     "functional_ops": "torch.ops:_c10d_functional",

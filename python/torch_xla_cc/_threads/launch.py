@@ -23,7 +23,7 @@ from torch_xla_cc._pod import ranks as pod_ranks
 from torch_xla_cc._runtime import replicas
 from torch_xla_cc._runtime.endings import RankFailed, result_of
 from torch_xla_cc._runtime.environment import number, require_kind
-from torch_xla_cc._runtime.private import XLAC, pjrt, runtime
+from torch_xla_cc._runtime.private import XLAC, autograd_engine, pjrt, runtime
 from torch_xla_cc._runtime.show import show
 from torch_xla_cc._threads import checkpoints, compiling, cpu_devices, eager, read_hooks, worlds
 from torch_xla_cc._threads.mailboxes import mailboxes
@@ -298,6 +298,9 @@ def _launch_threads(
         at_exit = functools.partial(_stop_at_exit, os.getpid(), world, ranks)
         atexit.register(at_exit)
         ends.callback(atexit.unregister, at_exit)
+        # In a process that was forked, the first use of autograd makes its engine anew, and so does
+        # a second that comes meanwhile on another thread: one ended the process (SIGSEGV), or hung.
+        autograd_engine.is_checkpoint_valid()
         for rank in ranks:
             rank.thread.start()
         _join(world, ranks)
