@@ -71,9 +71,10 @@ Torch's step is a script's (`benchmarks/steps_mlp.py`). JAX's is `jit` of a step
 each array (`benchmarks/steps_jax.py`), whose compiler chooses the collectives. There are {tokens}
 tokens for each rank, or for all where ranks share the layers. What differs:
 
-- Where JAX's compiler sees that a weight is only used in bf16 (a TPU multiplies float32 so), it
-  gathers it so, at half the bytes. FSDP2 gathers weights and biases as one buffer, and biases are
-  added in float32: there, ask for bf16 (`MixedPrecisionPolicy`).
+- Where a compiler sees that a value is only used in bf16 (a TPU multiplies float32 so), it sends it
+  so, at half the bytes: JAX's weights in FSDP, and what enters layers that share a sequence. Of a
+  call with several operands, as FSDP2's gather is, it does not see that: there, ask for bf16
+  (`MixedPrecisionPolicy`).
 - Gradients are outputs of PyTorch's step, since `.grad` keeps them until `zero_grad()`.
 - No argument is overwritten by an output here. In a run it is, on both sides: by
   `donate_argnums` in JAX, and by torch_xla on its own.
