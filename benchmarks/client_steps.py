@@ -4,7 +4,7 @@
 
 Each example of examples/clients, unmodified, as one rank of a dry run (`txcc inspect --rank`), and
 compiled by the target's own compiler; and an MLP in five ways, beside JAX's program of the same
-(steps_mlp.py, steps_jax.py). It takes some forty minutes. With targets it prints their part, and
+(steps_mlp.py, steps_jax.py). It takes some twenty minutes. With targets it prints their part, and
 writes nothing.
 """
 
@@ -210,16 +210,8 @@ def main() -> None:
     asked = sys.argv[1:]
     parts = [part(target) for target in asked or TARGETS]
     if not asked:
-        PAGE.write_text(
-            "\n".join(
-                (
-                    _HEAD.format(
-                        rank=RANK, width=sizes.WIDTH, inner=sizes.INNER, tokens=sizes.TOKENS
-                    ),
-                    *parts,
-                )
-            )
-        )
+        said = {"width": sizes.WIDTH, "inner": sizes.INNER, "tokens": sizes.TOKENS}
+        PAGE.write_text("\n".join([_HEAD.format(rank=RANK, **said), *parts]))
 
 
 if __name__ == "__main__":

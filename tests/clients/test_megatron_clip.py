@@ -138,8 +138,14 @@ def names():
 
     functions = ("get_grad_norm_fp32", "clip_grad_by_total_norm_fp32", "count_zeros_fp32")
     modules = (clip_grads, layer_wise_optimizer, optimizer)
-    of_modules = [getattr(m, f, None) for m in modules for f in functions]
-    return [*of_modules, optimizer.ChainedOptimizer.step, optimizer.FP32Optimizer.step]
+    return [getattr(m, f) for m in modules for f in functions if hasattr(m, f)]
+
+
+def steps():
+    from megatron.core.optimizer import optimizer
+
+    kinds = ("MixedPrecisionOptimizer", "FP32Optimizer", "ChainedOptimizer")
+    return [getattr(optimizer, kind).step for kind in kinds]
 
 
 def both(rank):
@@ -153,15 +159,16 @@ def both(rank):
     torch_xla_cc.install()  # torch_xla replaces new_group
     dist.init_process_group("cpu:gloo,xla:xla_cc")
     parallel_state.initialize_model_parallel(2, create_gloo_process_groups=False)
-    found = []
+    found, before = [], steps()
     for device in ("cpu", torch_xla.device()):
         with megatron.installed(device):
+            assert all(ours is not theirs for ours, theirs in zip(steps(), before, strict=True))
             cases = [of_scale(rank, device, *case) for case in CASES]
             more = of_several(device), of_bfloat16(device), refused(device)
             found.append((cases, one_infinite(rank, device), *more))
-    assert not [name for name in names() if hasattr(name, "__wrapped__") and "xla_cc" in str(name)]
-    assert all(getattr(name, "__module__", "megatron").startswith("megatron") for name in names())
-    assert not any(inspect.unwrap(name) is not name for name in names()[:9] if name)
+    # Only now: had names() imported a module before install() did, a fault would be hidden.
+    assert all(inspect.unwrap(function) is function for function in names())
+    assert steps() == before
     return found
 
 

@@ -291,6 +291,17 @@ def test_results_may_be_tensors_on_the_devices():
     assert values == "[[0, 2, 4], [0, 2, 4], [0, 2, 4]]"
 
 
+def test_autograds_engine_is_there_before_the_ranks():
+    """What a fork leaves to make anew is not made on two threads at once."""
+    [found] = python("""
+        from unittest import mock
+        from torch_xla_cc._threads import launch
+        with mock.patch.object(launch, "autograd_engine") as engine:
+            print(torch_xla_cc.launch(lambda rank: engine.is_checkpoint_valid.called, (), 2))
+    """)
+    assert found == "[True, True]"
+
+
 def test_a_runtime_that_was_started_before():
     outside, refused, pool = python("""
         x = torch.ones(1, device=torch_xla.device())

@@ -73,6 +73,23 @@ def _pieces(tensor: torch.Tensor, group: dist.ProcessGroup) -> _Pieces | None:
     return pieces if len(pieces) > 1 else None
 
 
+def _carried(
+    pieces: _Pieces,
+    call: Callable[[list[torch.Tensor], list[torch.Tensor]], dist.Work],
+    output: torch.Tensor,
+    source: torch.Tensor,
+    rows: tuple[int, int],
+) -> dist.Work:
+    """By one call for all pieces; `rows` are those of the source and of the output."""
+    before, after = rows
+    inputs = pieces.apart(source.view(before, -1))
+    outputs = [x.new_empty(x.numel() // before * after) for x in inputs]
+    work = call(outputs, inputs)
+    work.wait()  # of nodes of the graph: nothing waits
+    output.copy_(pieces.together(outputs, after))
+    return work
+
+
 def _all_gather(
     theirs: Callable[..., Any],
     comm: Any,  # noqa: ANN401 (a DefaultAllGather)
@@ -84,11 +101,8 @@ def _all_gather(
     pieces = _pieces(input_tensor, group)
     if pieces is None:
         return theirs(comm, output_tensor, input_tensor, group, async_op)
-    inputs = pieces.apart(input_tensor.view(1, -1))
-    outputs = [x.new_empty(group.size() * x.numel()) for x in inputs]
-    work = group.allgather_into_tensor_coalesced(outputs, inputs)
-    work.wait()  # of nodes of the graph: nothing waits
-    output_tensor.copy_(pieces.together(outputs, group.size()))
+    call = group.allgather_into_tensor_coalesced
+    work = _carried(pieces, call, output_tensor, input_tensor, (1, group.size()))
     return work if async_op else None
 
 
@@ -104,13 +118,13 @@ def _reduce_scatter(
     pieces = _pieces(input_tensor, group)
     if pieces is None:
         return theirs(comm, output_tensor, input_tensor, group, op, async_op)
-    inputs = pieces.apart(input_tensor.view(group.size(), -1))
-    outputs = [x.new_empty(x.numel() // group.size()) for x in inputs]
     options = dist.ReduceScatterOptions()
     options.reduceOp = op
-    work = group.reduce_scatter_tensor_coalesced(outputs, inputs, options)
-    work.wait()
-    output_tensor.copy_(pieces.together(outputs, 1))
+
+    def call(outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> dist.Work:
+        return group.reduce_scatter_tensor_coalesced(outputs, inputs, options)
+
+    work = _carried(pieces, call, output_tensor, input_tensor, (group.size(), 1))
     return work if async_op else None
 
 
