@@ -5,26 +5,32 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <unordered_map>
+
 namespace xla_cc {
 namespace {
 
 using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
 // Not isinstance(), which some objects answer by importing what they stand for.
-bool IsTensor(PyObject* object) {
+bool IsTensor(PyTypeObject* type) {
   return THPVariableClass != nullptr &&
-         PyType_IsSubtype(Py_TYPE(object), reinterpret_cast<PyTypeObject*>(THPVariableClass)) != 0;
+         PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(THPVariableClass)) != 0;
 }
 
 }  // namespace
 
-std::vector<at::Tensor> LivingTensors() {
+std::vector<at::Tensor> LivingTensors(std::optional<int> generation) {
   std::vector<at::Tensor> found;
   // No Python runs below, so that the lock stays here: a thread that has let go of the last
   // reference of C++ needs it before it can free a tensor that Python knows.
-  const py::list objects = py::module_::import("gc").attr("get_objects")();
+  const py::object get_objects = py::module_::import("gc").attr("get_objects");
+  const py::list objects = generation ? get_objects(*generation) : get_objects();
+  std::unordered_map<PyTypeObject*, bool> known;  // there are few types of many objects
   for (const py::handle object : objects) {
-    if (!IsTensor(object.ptr())) continue;
+    const auto [is_tensor, is_new] = known.try_emplace(Py_TYPE(object.ptr()), false);
+    if (is_new) is_tensor->second = IsTensor(is_tensor->first);
+    if (!is_tensor->second) continue;
     const at::Tensor& tensor = THPVariable_Unpack(object.ptr());
     if (!tensor.defined() || !tensor.key_set().has_backend(c10::BackendComponent::XLABit)) continue;
     auto strong = Weak::reclaim_copy(tensor.unsafeGetTensorImpl()).lock();

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <vector>
 
 namespace xla_cc {
@@ -10,6 +11,7 @@ namespace xla_cc {
 // Those of XLA devices, also of other threads. Python's gc.get_objects() gives as well what another
 // thread is about to free: whoever takes such a tensor for one frees it twice. Call with the
 // interpreter lock.
-std::vector<at::Tensor> LivingTensors();
+// Of one generation of Python's collector, or all.
+std::vector<at::Tensor> LivingTensors(std::optional<int> generation = std::nullopt);
 
 }  // namespace xla_cc

@@ -8,6 +8,7 @@
 #include "torch_xla_cc/call_site.h"
 #include "torch_xla_cc/distributed/bind.h"
 #include "torch_xla_cc/graph/bind.h"
+#include "torch_xla_cc/graph/noted_calls.h"
 #include "torch_xla_cc/graph/records.h"
 #include "torch_xla_cc/graph/tokens.h"
 #include "torch_xla_cc/graph/torch_ops.h"
@@ -37,18 +38,21 @@ PYBIND11_MODULE(_C, m) {
   BindCollectives(m);
   BindLowering(m);
   BindCapabilities(m);
+  BindNotedCalls(m);
   BindThreads(m);
   BindDistributed(m);
   RegisterTorchOps();
   RegisterViewWrites();
   m.def("at_work", &AtWork::Any);
-  m.def("living_tensors", &LivingTensors);
+  m.def("waits_for_peers", &WaitsForPeers::Any);
+  m.def("living_tensors", &LivingTensors, py::arg("generation") = py::none());
   on_exit(&EndAtOnce, nullptr);
   pthread_atfork(nullptr, nullptr, &AtWork::Forked);
   // At the end of the process: what holds tensors lets them go while there is an interpreter.
   m.def("let_go", [] {
     ResetTokens();
     TakeRecords();
+    NotedCalls::Get().Forget();
     PlanCache::Get().Clear();
   });
 }

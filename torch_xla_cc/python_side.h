@@ -26,6 +26,8 @@ namespace xla_cc {
   FUNCTION(run_pending)             /* _threads.read_hooks */     \
   FUNCTION(run_graph)               /* _threads.read_hooks */     \
   FUNCTION(drop_pending)            /* _threads.read_hooks */     \
+  FUNCTION(answer_peers)            /* _processes.agreement */    \
+  FUNCTION(run_alone)               /* _processes.agreement */    \
   FUNCTION(bridge_state)            /* _threads.compile_bridge */ \
   FUNCTION(refuse_capture)          /* _threads.compile_bridge */
 

@@ -54,6 +54,7 @@ from torch_xla_cc._runtime.endings import RankFailed
 from torch_xla_cc._runtime.private import XLAC as _XLAC
 from torch_xla_cc._runtime.versions import UnsupportedVersion
 from torch_xla_cc._threads import compile_bridge as _compile_bridge
+from torch_xla_cc._processes import agreement as _agreement
 from torch_xla_cc._threads import read_hooks as _read_hooks
 from torch_xla_cc._threads import worlds as _worlds
 from torch_xla_cc._threads.launch import launch
@@ -89,6 +90,8 @@ _C.set_python_side(
         "run_pending": _read_hooks.run_pending,
         "run_graph": _read_hooks.run_graph_of_this,
         "drop_pending": _read_hooks.lose,
+        "answer_peers": _agreement.answer_peers,
+        "run_alone": _agreement.run_alone,
         "bridge_state": _compile_bridge.state,
         "refuse_capture": _compile_bridge.refuse,
     }

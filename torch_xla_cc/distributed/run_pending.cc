@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/ScopeExit.h>
 
+#include "torch_xla_cc/graph/noted_calls.h"
 #include "torch_xla_cc/graph/target.h"
 #include "torch_xla_cc/graph/tokens.h"
 #include "torch_xla_cc/python_side.h"
@@ -15,10 +16,14 @@ constexpr int64_t kMostPending = 1000;  // calls
 
 }  // namespace
 
+bool Agreeing() { return NotedCalls::Get().on(); }
+bool GaveUp() { return NotedCalls::Get().gave_up(); }
+
 bool LongPending() { return LongestChain() >= kMostPending; }
 
 void RunPendingBeforeWaiting() {
-  if (!AnyToken()) return;  // as between processes on CPU, TPU and GPU
+  // None is pending, as between processes on CPU; or others ask for it, and are answered.
+  if (!AnyToken() || Agreeing()) return;
   const py::gil_scoped_acquire locked;
   if (!CurrentTarget().RanksAreThreads()) CallPython(Python().run_graph);
 }
@@ -30,7 +35,11 @@ void RunPendingOnce(std::atomic<bool>& asked) {
 void RunPendingAtEnd() {
   const py::gil_scoped_acquire locked;
   try {
-    RunPendingBeforeWaiting();
+    if (Agreeing()) {
+      CallPython(Python().run_graph);
+    } else {
+      RunPendingBeforeWaiting();
+    }
   } catch (py::error_already_set& error) {
     error.discard_as_unraisable("torch_xla_cc: what was pending at the end of a group");
   } catch (const std::exception& error) {

@@ -13,6 +13,10 @@ void RunPending(const RankGroup& group, Timeout timeout);
 // Whether so many calls are pending that they should run before there are more: a program that
 // never reads or steps would else become one without end.
 bool LongPending();
+// Whether ranks, processes that have to run the same programs, agree on what they run of what is
+// pending; and whether they did, until it showed that they make different calls.
+bool Agreeing();
+bool GaveUp();
 // Before this rank, a process, waits for something that is not in its graph: others that wait for
 // what it has pending may be needed for it to come.
 void RunPendingBeforeWaiting();

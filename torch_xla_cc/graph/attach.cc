@@ -10,6 +10,7 @@
 #include "torch_xla_cc/dtypes.h"
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/graph/fallback_policy.h"
+#include "torch_xla_cc/graph/noted_calls.h"
 #include "torch_xla_cc/graph/op_gate.h"
 #include "torch_xla_cc/graph/planning.h"
 #include "torch_xla_cc/graph/records.h"
@@ -35,9 +36,15 @@ void EnsureComputation(const Plan& plan) {
   plan.computation = made.release().ptr();
 }
 
+std::vector<at::Tensor> Unwrapped(const std::vector<py::object>& objects) {
+  std::vector<at::Tensor> tensors;
+  for (const py::object& object : objects) tensors.push_back(THPVariable_Unpack(object.ptr()));
+  return tensors;
+}
+
 // The tensors of the module's results, in order; the token taken off and kept for the rank.
-std::vector<py::object> CallComputation(const Plan& plan, const std::vector<py::handle>& tensors,
-                                        int64_t rank) {
+std::vector<py::object> CallComputation(const Collective& collective, const Plan& plan,
+                                        const std::vector<py::handle>& tensors, int64_t rank) {
   EnsureComputation(plan);
   const bool takes_token = plan.lowered.takes_token;
   const std::vector<size_t>& live = plan.lowered.live;
@@ -72,6 +79,13 @@ std::vector<py::object> CallComputation(const Plan& plan, const std::vector<py::
     results.push_back(same ? py::object(list[i]) : py::cast(result.to(type)));
   }
   if (takes_token && !elsewhere) SetToken(rank, py::object(list[live.size()]));
+  if (NotedCalls::Get().Takes()) {
+    std::vector<py::object> noted = results;
+    if (takes_token) noted.push_back(list[live.size()]);
+    std::vector<at::Tensor> given;
+    for (const size_t i : live) given.push_back(THPVariable_Unpack(tensors[i].ptr()));
+    NotedCalls::Get().Add(collective, given, Unwrapped(noted));
+  }
   return results;
 }
 
@@ -99,6 +113,7 @@ AttachingFor::~AttachingFor() { attaching_for = before_; }
 std::vector<py::object> Attach(const Collective& collective,
                                const std::vector<py::handle>& tensors) {
   OpGate::Pass();
+  if (NotedCalls::Get().wanted() && NotedCalls::Get().Takes()) CallPython(Python().answer_peers);
   const std::string op = Name(OpFor(collective));
   std::vector<hlo::Shape> operands;
   operands.reserve(tensors.size());
@@ -138,7 +153,7 @@ std::vector<py::object> Attach(const Collective& collective,
     return same;
   }
   std::vector<py::object> live;
-  if (!plan->lowered.live.empty()) live = CallComputation(*plan, tensors, rank);
+  if (!plan->lowered.live.empty()) live = CallComputation(collective, *plan, tensors, rank);
   if (live.size() == tensors.size()) return live;
 
   // Operands without elements never reach XLA: what comes of them has none either.

@@ -14,6 +14,8 @@ namespace xla_cc {
 void BindCollectives(py::module_& m);
 void BindLowering(py::module_& m);
 void BindCapabilities(py::module_& m);
+// Pending calls, for _processes/agreement.py.
+void BindNotedCalls(py::module_& m);
 
 // A plan as a dictionary.
 py::dict Describe(const Plan& plan);

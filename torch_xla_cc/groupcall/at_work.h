@@ -21,4 +21,18 @@ class AtWork {
   inline static std::atomic<int> count_{0};
 };
 
+// Counts the threads that wait for peers in a call.
+class WaitsForPeers {
+ public:
+  WaitsForPeers() { ++count_; }
+  ~WaitsForPeers() { --count_; }
+  WaitsForPeers(const WaitsForPeers&) = delete;
+  WaitsForPeers& operator=(const WaitsForPeers&) = delete;
+
+  static bool Any() { return count_ > 0; }
+
+ private:
+  inline static std::atomic<int> count_{0};
+};
+
 }  // namespace xla_cc

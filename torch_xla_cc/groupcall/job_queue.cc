@@ -38,6 +38,7 @@ void JobQueue::RunOrAdd(Job job) {
     changed_.notify_all();
   };
   try {
+    const WaitsForPeers waits;
     job();
   } catch (...) {
     ended();

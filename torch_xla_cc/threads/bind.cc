@@ -14,6 +14,7 @@
 #include "torch_xla_cc/gil.h"
 #include "torch_xla_cc/graph/attach.h"
 #include "torch_xla_cc/graph/op_gate.h"
+#include "torch_xla_cc/graph/noted_calls.h"
 #include "torch_xla_cc/graph/target.h"
 #include "torch_xla_cc/graph/tokens.h"
 #include "torch_xla_cc/groupcall/flight_recorder.h"
@@ -227,14 +228,16 @@ void Open(py::function before_read) {
                                                  const py::gil_scoped_acquire locked;
                                                  delete dropped;
                                                });
-  OpenReadHooks([function](int64_t rank, const std::vector<at::Tensor>& read) {
+  OpenReadHooks([function](int64_t rank, std::vector<at::Tensor>* read) {
     const std::shared_ptr<World> world = World::OfThread();
     std::shared_ptr<void> turn = world ? TakeTurn(*world, rank) : nullptr;
     const bool asks =
-        world ? world->HasPending(rank) || !world->MayIssue(rank) : AnyToken();  // of a pod
+        world ? world->HasPending(rank) || !world->MayIssue(rank)
+              : AnyToken() || NotedCalls::Get().size() > 0;  // of a pod, of processes that agree
     if (ThreadTarget() || World::Outlived() || asks) {
       const py::gil_scoped_acquire locked;
-      (*function)(rank, *py::cast(read).cast<py::list>());
+      const py::object instead = (*function)(rank, *py::cast(*read).cast<py::list>());
+      if (!instead.is_none()) *read = instead.cast<std::vector<at::Tensor>>();
     }
     return turn;
   });

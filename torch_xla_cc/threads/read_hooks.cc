@@ -55,12 +55,29 @@ bool Stays(c10::Device from, c10::Device to) {
   return to.type() == from.type() && (!to.has_index() || to.index() == from.index());
 }
 
+// Which argument of a call is read.
+size_t SourceOf(const std::string& op) {
+  return op == "aten::copy" || op == "aten::copy_" ? 1 : 0;  // (self, src, ...)
+}
+
+bool IsRead(const at::Tensor& x) { return x.defined() && x.device().type() == at::kXLA; }
+
+// The argument with `read` in place of those of its tensors that are read.
+c10::IValue WithRead(const c10::IValue& argument, const std::vector<at::Tensor>& read) {
+  std::vector<at::Tensor> tensors = TensorsOf(argument);
+  auto next = read.begin();
+  for (at::Tensor& x : tensors) {
+    if (IsRead(x)) x = *next++;
+  }
+  return argument.isTensor() ? c10::IValue(tensors.front()) : c10::IValue(tensors);
+}
+
 // The XLA device that the call reads from, or -1 if the result stays there.
 int64_t ReadsFrom(const std::string& op, c10::ArrayRef<c10::IValue> arguments,
                   std::vector<at::Tensor>* read) {
-  const bool from_second = op == "aten::copy" || op == "aten::copy_";  // (self, src, ...)
-  for (at::Tensor& x : TensorsOf(arguments[from_second ? 1 : 0])) {
-    if (x.defined() && x.device().type() == at::kXLA) read->push_back(std::move(x));
+  const bool from_second = SourceOf(op) == 1;
+  for (at::Tensor& x : TensorsOf(arguments[SourceOf(op)])) {
+    if (IsRead(x)) read->push_back(std::move(x));
   }
   if (read->empty()) return -1;
   const c10::Device from = read->front().device();
@@ -79,7 +96,8 @@ void Kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
   const std::shared_ptr<const Hooks> own = TheHooks();
   const auto arguments = torch::jit::last(*stack, op.schema().arguments().size());
   std::vector<at::Tensor> sources;
-  const int64_t rank = ReadsFrom(op.operator_name().name, arguments, &sources);
+  const std::string& name = op.operator_name().name;
+  const int64_t rank = ReadsFrom(name, arguments, &sources);
   if (!own) {  // taken out since the call was dispatched: torch_xla's kernel is back
     op.redispatchBoxed(keys, stack);
     return;
@@ -89,7 +107,9 @@ void Kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
   std::shared_ptr<void> held;
   if (rank >= 0) {
     ++reads;
-    held = own->before_read(rank, sources);
+    held = own->before_read(rank, &sources);
+    c10::IValue& argument = (*stack)[stack->size() - arguments.size() + SourceOf(name)];
+    argument = WithRead(argument, sources);
   }
   own->originals.at(op.operator_name()).callBoxed(op, keys, stack);
 }

@@ -72,13 +72,22 @@ def apart(rank: int) -> Iterator[None]:
     They are traced for a computation of its own, which takes nothing else in.
     """
     global _calls_apart
-    before = _C.token(rank)
     start = torch.zeros(1, dtype=torch.int32, device=torch.device("xla", rank))
+    with beginning(rank, start):
+        yield
+        _calls_apart += _C.token(rank) is not start
+
+
+@contextlib.contextmanager
+def beginning(rank: int, start: torch.Tensor) -> Iterator[None]:
+    """Calls inside have one of their own, and are none of the rank's pending calls."""
+    before = _C.token(rank)
     _C.set_token(rank, start)
+    _C.noted_calls.pause()
     try:
         yield
     finally:
-        _calls_apart += _C.token(rank) is not start
+        _C.noted_calls.resume()
         if before is None:
             _C.ranks_drop(rank)
         else:

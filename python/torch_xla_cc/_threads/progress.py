@@ -10,11 +10,13 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import functools
 import os
 import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -23,15 +25,16 @@ import torch_xla
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torch_xla_cc import _C
+from torch_xla_cc._processes import agreement
 from torch_xla_cc._runtime import chains
 from torch_xla_cc._runtime.device_tensors import ends_a_step
 from torch_xla_cc._runtime.private import run_backward
 from torch_xla_cc._threads import read_hooks
 
 _LOOK_MS = 5000
-_QUIET_MS = 200  # for which a thread that traces has something to do with a tensor
+QUIET_MS = 200  # for which a thread that traces has something to do with a tensor
 _LONG_MS = 2000  # the same, of a thread that computes, or was not given a CPU for a while
-_INSISTS_S = 10.0  # after which threads that do not come to run it are held up
+INSISTS_S = 10.0  # after which threads that do not come to run it are held up
 
 _OURS = tuple(f"{Path(module.__file__ or '').parent}/" for module in (torch_xla, _C))
 _begun = threading.Lock()
@@ -39,14 +42,19 @@ _runs = threading.Lock()
 _synced: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
 
 
-def begin() -> None:
-    """From the first group of a pod on."""
+def begin(*, pod: bool) -> None:
+    """From the first group on whose calls stay in the graph.
+
+    A pod says whether others wait for what this rank has pending; elsewhere they say so themselves
+    (_processes/listening.py).
+    """
     if not _begun.acquire(blocking=False):
         return
     register_optimizer_step_post_hook(_after_step)
     atexit.register(_at_end, os.getpid())
-    rank = read_hooks.default_rank()
-    threading.Thread(target=_serve, args=(rank, os.getpid()), daemon=True).start()
+    if pod:
+        rank = read_hooks.default_rank()
+        threading.Thread(target=_serve, args=(rank, os.getpid()), daemon=True).start()
 
 
 def limit(members: list[int], milliseconds: int) -> None:
@@ -95,37 +103,52 @@ def _serve(rank: int, pid: int) -> None:
             since = None
             continue
         seen = times
-        if not _runs.acquire(blocking=False):
-            return  # the process ends
-        try:
+        with running_for_others() as goes_on:
+            if not goes_on:
+                return
             now, number = time.monotonic(), chains.ends()
             if not chains.is_pending(rank, ()):
                 since = None
                 continue
             if since is None or since[1] != number:  # the last has run
                 since = now, number
-            _run_for_others(rank, insists=now - since[0] > _INSISTS_S)
-        finally:
+            insists = now - since[0] > INSISTS_S
+            when_idle(functools.partial(_run, rank), QUIET_MS, insists=insists)
+
+
+def _run(rank: int) -> None:
+    if chains.is_pending(rank, ()):
+        read_hooks.run_all(rank)
+
+
+@contextlib.contextmanager
+def running_for_others() -> Iterator[bool]:
+    """Around what another thread than the script's runs; False if the process ends."""
+    goes_on = _runs.acquire(blocking=False)
+    try:
+        yield goes_on
+    finally:
+        if goes_on:
             _runs.release()
 
 
-def _run_for_others(rank: int, *, insists: bool) -> None:
+def when_idle(run: Callable[[], None], quiet_ms: int, *, insists: bool) -> None:
     """Run it on this thread, if no other has to do with tensors, which would do it itself.
 
     A thread that has, and does not, is held up at its next operator if this `insists`.
     """
     with _C.op_gate() as gate:
-        comes = not gate.is_quiet(_QUIET_MS)
+        comes = not gate.is_quiet(quiet_ms)
         if not comes and _may_go_on():
             comes = insists and not gate.is_quiet(_LONG_MS)
             if not comes and (not insists or _autograd_computes()):
                 return
         if comes and not insists:
             return
-        if _is_in_torch_xla() or not chains.is_pending(rank, ()):
+        if _is_in_torch_xla():
             return
         gate.park()
-        read_hooks.run_all(rank)
+        run()
 
 
 def _may_go_on() -> bool:
@@ -173,7 +196,9 @@ def _is_in_torch_xla() -> bool:
         return True
     own = threading.get_ident()
     return any(
-        _is_at_work(frame) for thread, frame in sys._current_frames().items() if thread != own
+        _is_at_work(frame)
+        for thread, frame in sys._current_frames().items()
+        if thread != own and not agreement.waits(thread)
     )
 
 

@@ -17,15 +17,19 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import torch
 
 from torch_xla_cc import _C
+from torch_xla_cc._processes import agreement
+from torch_xla_cc._processes.agreement import Agreement
+from torch_xla_cc._processes.rounds import Rounds
 from torch_xla_cc._runtime import chains
 from torch_xla_cc._runtime.device_tensors import xla_tensors_of
 from torch_xla_cc._runtime.patches import Changes, Patches
-from torch_xla_cc._runtime.private import XLAC, runtime
+from torch_xla_cc._runtime.private import XLAC, c10d_bindings, runtime
 from torch_xla_cc._threads import compile_lock, loops, salvage, traced
 
 # Functions of _XLAC that run, or hand out, what pending tensors will be.
@@ -159,8 +163,15 @@ def _step_marker(
 def _step(device: str, devices: list[str] | None, wait: bool, reset_scope: bool) -> None:
     rank = _rank_of(device)
     if not _ranks_meet:
-        with _chain_ends(rank):
-            _originals["_xla_step_marker"](device, devices or [], wait, reset_scope)
+
+        def run() -> None:
+            with _chain_ends(rank):
+                _originals["_xla_step_marker"](device, devices or [], wait, reset_scope)
+
+        if agreed := agreement.active():
+            agreed.step(run)
+        else:
+            run()
         return
     _C.require_own_thread(rank)
     run = traced.as_rank(
@@ -208,19 +219,27 @@ def run_all(rank: int) -> None:
         _originals["_xla_sync_live_tensors"](f"xla:{rank}", [], wait=False)
 
 
-def run_pending(rank: int, *read: torch.Tensor) -> None:
+def run_pending(rank: int, *read: torch.Tensor) -> list[torch.Tensor] | None:
     """Run all that is pending on a rank if there are collectives in it, and these tensors need any.
 
     Before it waits for others, and before one tensor of it is read. Reading runs the part of the
     graph that the tensor needs, and the rest of it again later: the collectives in both would
     happen twice on this rank and once on the others.
+
+    Where ranks agree on what they run, what this returns, if anything, is to be read instead.
     """
     _C.require_not_outlived()
+    agreed = None if _ranks_meet else agreement.active()
     with _around(rank, False, read):
         if _C.ranks_pending(rank):
             _step(f"xla:{rank}", None, wait=False, reset_scope=False)
+        elif agreed and read:
+            return agreed.read(list(read))
+        elif agreed:
+            agreed.step(functools.partial(run_all, rank))
         elif not _ranks_meet and chains.is_pending(rank, read):
             run_all(rank)
+    return None
 
 
 def first_token(rank: int) -> torch.Tensor:
@@ -234,14 +253,17 @@ def first_token(rank: int) -> torch.Tensor:
     return chains.first(rank)
 
 
-def _before_read(rank: int, *tensors: torch.Tensor) -> None:
-    """Run what is pending, on the rank's own thread; others may not if it is in what they read."""
+def _before_read(rank: int, *tensors: torch.Tensor) -> list[torch.Tensor] | None:
+    """Run what is pending, on the rank's own thread; others may not if it is in what they read.
+
+    What this returns, if anything, is to be read instead.
+    """
     if _C.ranks_may_issue(rank):
-        run_pending(rank, *tensors)
-        return
+        return run_pending(rank, *tensors)
     _C.require_not_outlived()
     if _C.ranks_pending(rank) and any(XLAC._check_tensor_need_materialization(list(tensors))):
         _C.require_own_thread(rank)
+    return None
 
 
 def run_graph_of_this() -> None:
@@ -297,7 +319,12 @@ def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tens
                 "arguments. Give it a tensor of the rank's device as an argument"
             )
     read = xla_tensors_of((inputs,))
-    if _ranks_meet or getattr(program_hash, "has_collectives", False):
+    has_collectives = getattr(program_hash, "has_collectives", False)
+    if not _ranks_meet and (agreed := agreement.active()):
+        if has_collectives:
+            agreed.settle()
+        _become(read, agreed.read(read))
+    elif _ranks_meet or has_collectives:
         run_pending(rank)
     elif read:
         run_pending(rank, *read)
@@ -326,6 +353,13 @@ def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tens
     return results
 
 
+def _become(tensors: list[torch.Tensor], values: list[torch.Tensor] | None) -> None:
+    """Have them be those, if there are any: as after they have run."""
+    for x, value in zip(tensors, values or (), strict=False):
+        if x is not value:
+            XLAC._replace_xla_tensor(x, value)
+
+
 def _reader(name: str) -> Callable[..., Any]:
     def read(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (passed through)
         tensors = xla_tensors_of((*args, *kwargs.values()))
@@ -335,7 +369,7 @@ def _reader(name: str) -> Callable[..., Any]:
             rank = _rank_of(args[0] if args and isinstance(args[0], str) else "")
             _C.require_own_thread(rank)
         with _C.rank_turn(rank):
-            _before_read(rank, *tensors)
+            _become(tensors, _before_read(rank, *tensors))
             return _originals[name](*args, **kwargs)
 
     return read
@@ -369,6 +403,14 @@ def _make(changes: Changes) -> None:
 
 
 _hooks = Patches("torch_xla_cc", _make)
+
+
+def agree(store: c10d_bindings.Store, rank: int, size: int, limit: timedelta) -> Agreement:
+    """From now on the ranks of this world agree on what they run."""
+    _hooks.install()
+    device = default_rank()
+    rounds = Rounds(store, rank, size, limit)
+    return agreement.begin(Agreement(rounds, device, functools.partial(run_all, device)))
 
 
 @contextlib.contextmanager

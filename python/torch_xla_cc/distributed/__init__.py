@@ -21,7 +21,8 @@ from torch_xla_cc._ops.call_modes import in_graph, on_paper, one_buffer
 from torch_xla_cc._runtime import coalescing as _coalescing
 from torch_xla_cc._runtime import replicas as _replicas
 from torch_xla_cc._runtime.private import backend_plugins, c10d_bindings
-from torch_xla_cc._threads import progress
+from torch_xla_cc._processes import agreement, listening
+from torch_xla_cc._threads import progress, read_hooks
 from torch_xla_cc._threads.worlds import this_rank
 from torch_xla_cc.distributed import _autograd, _flight
 from torch_xla_cc.distributed._end import leave_groups
@@ -57,12 +58,9 @@ def _check_mode() -> int:
     return _CHECKS.index(value)
 
 
-def _calls_stay(is_pod: bool) -> bool:
-    """TORCH_XLA_CC_CALLS: whether a call runs what is pending, or stays in the graph as well.
-
-    On TPU and GPU that is for programs whose ranks read and step after the same calls.
-    """
-    value = os.environ.get("TORCH_XLA_CC_CALLS", "graph" if is_pod else "each")
+def _calls_stay() -> bool:
+    """TORCH_XLA_CC_CALLS: whether a call runs what is pending, or stays in the graph as well."""
+    value = os.environ.get("TORCH_XLA_CC_CALLS", "graph")
     if value not in _CALLS:
         raise ValueError(f"TORCH_XLA_CC_CALLS = {value!r}, but it must be one of {_CALLS}")
     return value == "graph"
@@ -147,23 +145,29 @@ def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
     _C.run_pending_before_waiting()  # for the others, to make the group
     rank, size, store = options.group_rank, options.group_size, _store(options)
     timeout = timedelta(milliseconds=_C.bounded_ms(_milliseconds(options)))
-    gloo = c10d_bindings.ProcessGroupGloo(
-        c10d_bindings.PrefixStore("gloo", store), rank, size, timeout
-    )
-    _meet(store, rank, size, timeout)
-    devices = None
-    if in_graph:
-        _replicas.require(size)
-        if not runtime.is_spmd():
-            devices = _devices(store, rank, size, timeout)
+    with agreement.waiting():
+        gloo = c10d_bindings.ProcessGroupGloo(
+            c10d_bindings.PrefixStore("gloo", store), rank, size, timeout
+        )
+        _meet(store, rank, size, timeout)
+        devices = None
+        if in_graph:
+            _replicas.require(size)
+            if not runtime.is_spmd():
+                devices = _devices(store, rank, size, timeout)
     is_pod = runtime.device_type() == "POD"
-    stay = in_graph and _calls_stay(is_pod)
+    stay = in_graph and _calls_stay() and not runtime.is_spmd()
     group, milliseconds = _group(options, devices), _milliseconds(options)
-    if stay and is_pod:
-        progress.begin()
-        progress.limit(sorted(devices or _members(options)), _C.bounded_ms(milliseconds))
     # The pod compares what runs, unless it is to be as a TPU pod (docs/pod.md).
     compares = is_pod and os.environ.get("TORCH_XLA_CC_POD_PROGRAMS") != "same"
+    if stay and is_pod:
+        progress.limit(sorted(devices or _members(options)), _C.bounded_ms(milliseconds))
+    if stay and compares:
+        progress.begin(pod=True)
+    elif stay and size == runtime.world_size():  # all ranks of the programs are in this world
+        progress.begin(pod=False)
+        listening.begin(read_hooks.agree(store, rank, size, timeout))
+    stay = stay and (compares or agreement.active() is not None)
     return _C.process_backend(
         gloo, store, _check_mode(), in_graph, stay, compares, group, milliseconds
     )

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from torch_xla_cc._processes import agreement
 from torch_xla_cc._runtime.private import c10d
 
 # As they are in PyTorch: install() replaces them in its modules.
@@ -109,7 +110,8 @@ def monitored_barrier(
         _monitored_barrier(group, timeout, wait_all_ranks)
         return
     limit = {} if timeout is None else {"timeout": timeout}
-    backend.monitored_barrier(**limit, wait_all_ranks=wait_all_ranks)
+    with agreement.waiting():
+        backend.monitored_barrier(**limit, wait_all_ranks=wait_all_ranks)
 
 
 # By install(): in which module, which name, by what.

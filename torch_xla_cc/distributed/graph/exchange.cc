@@ -40,7 +40,7 @@ std::optional<at::Tensor> GraphTransport::Exchanged(const CallPtr& call,
         ": each rank knows its own split sizes only, and no other rank is met while this "
         "is traced. Trace all ranks: torch_xla_cc.compare_ranks, or launch");
   }
-  RunPending(group(), call->timeout);  // others may wait for it
+  if (!agrees()) RunPending(group(), call->timeout);  // others may wait for it
   const std::vector<Said> calls = Told(call);
   const int64_t first = calls[0].sent[0];
   const bool alike = std::all_of(calls.begin(), calls.end(), [&](const Said& said) {

@@ -11,8 +11,10 @@
 #include "torch_xla_cc/distributed/write_into.h"
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/graph/attach.h"
+#include "torch_xla_cc/graph/noted_calls.h"
 #include "torch_xla_cc/graph/planning.h"
 #include "torch_xla_cc/graph/target.h"
+#include "torch_xla_cc/python_side.h"
 #include "torch_xla_cc/threads/meeting.h"
 #include "torch_xla_cc/threads/world.h"
 
@@ -114,18 +116,36 @@ Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
                               const Tensors& operands) const {
   if (group().size() == 1) return Alone(node, operands);
   if (on_paper()) RequireSameWorld(group());
-  if (beside_ && !free_to_differ() && !CallMode::OfThread().captures &&
-      call->state == GroupCall::State::kIssued) {
-    if (!stays()) RunPendingBeforeWaiting();  // what functional collectives have left there
-    beside_->Compare(call);
-    call->state = GroupCall::State::kRunning;
-  }
+  const bool captures = CallMode::OfThread().captures;
+  const bool agreed = agrees() && !captures;
+  // A program with a call in it runs on all ranks.
+  if (agreed && !group().IsWorld() && !along_axis_) return IssueAlone(call, node, operands);
+  if (beside_ && !free_to_differ() && !captures && !agreed) Compare(call);
+  std::optional<ComparedBy> later;
+  if (agreed) later.emplace([beside = beside_, call] { beside->Compare(call); });
   const py::gil_scoped_acquire locked;
   const AttachingFor scope(meeting_ ? meeting_->id() : 0);
   const PlanningIn named(free_to_differ() ? group().name : "");
   Tensors results = AttachTensors(node, operands);
   call->is_counted = true;
   return results;
+}
+
+void GraphTransport::Compare(const CallPtr& call) const {
+  if (call->state != GroupCall::State::kIssued) return;
+  if (!stays()) RunPendingBeforeWaiting();  // what functional collectives have left there
+  beside_->Compare(call);
+  call->state = GroupCall::State::kRunning;
+}
+
+Tensors GraphTransport::IssueAlone(const CallPtr& call, const Collective& node,
+                                   const Tensors& operands) const {
+  Compare(call);
+  const py::gil_scoped_acquire locked;
+  const auto attach = [&](const Tensors& given) { return AttachTensors(node, given); };
+  const py::object results = CallPython(Python().run_alone, operands, py::cpp_function(attach));
+  call->is_counted = true;
+  return results.cast<Tensors>();
 }
 
 // Other backends issue a call at once, so programs take for granted that a rank may read what it
@@ -142,11 +162,12 @@ WorkPtr GraphTransport::Done(const CallPtr& call, Tensors outputs) const {
 // What only some ranks do must be no part of a program that all share, where each compiles its own:
 // it is run by itself.
 void GraphTransport::RunApart(const CallPtr& call) const {
-  if (beside_ && !free_to_differ()) RunPending(group(), call->timeout);
+  if (beside_ && !free_to_differ() && !agrees()) RunPending(group(), call->timeout);
 }
 
 Tensors GraphTransport::IssueApart(const CallPtr& call, const Collective& node,
                                    const Tensors& operands) const {
+  if (agrees() && group().size() > 1) return IssueAlone(call, node, operands);
   RunApart(call);
   Tensors results = Issue(call, node, operands);
   RunApart(call);

@@ -24,7 +24,8 @@ struct CallWays {
   // Calls stay in the graph until it is run for another reason; else each call runs it.
   bool stay = false;
   // What runs is compared by the device, call by call, so ranks may run programs of their own, and
-  // cut what they have pending where each likes.
+  // cut what they have pending where each likes. Else ranks whose calls stay agree on what they run
+  // (python/torch_xla_cc/_processes/agreement.py).
   bool device_compares = false;
 };
 
@@ -83,7 +84,9 @@ class GraphTransport final : public Transport {
                  std::shared_ptr<Meeting> meeting, CallWays ways = {});
   bool on_paper() const { return !beside_ && !meeting_; }
   // Whether a call that is made now stays in the graph.
-  bool stays() const { return ways_.stay || CallMode::OfThread().in_graph; }
+  bool stays() const { return (ways_.stay && !GaveUp()) || CallMode::OfThread().in_graph; }
+  // Whether ranks agree on what they run of what stays.
+  bool agrees() const { return ways_.stay && !ways_.device_compares && Agreeing(); }
   // Whether so many calls are pending on a device whose programs need not be the same on all ranks
   // that they should run before there are more.
   bool is_long() const { return ways_.stay && ways_.device_compares && LongPending(); }
@@ -93,6 +96,10 @@ class GraphTransport final : public Transport {
   WorkPtr Done(const CallPtr& call, Tensors outputs) const;
   // Between processes that share one program: runs what is pending.
   void RunApart(const CallPtr& call) const;
+  // As Issue, where ranks agree on what they run: at once, by itself. The results are data.
+  Tensors IssueAlone(const CallPtr& call, const Collective& node, const Tensors& operands) const;
+  // Between processes, once: they compare the call before it can block.
+  void Compare(const CallPtr& call) const;
   // As Issue, for what the ranks make differently of operands, or do differently with results.
   Tensors IssueApart(const CallPtr& call, const Collective& node, const Tensors& operands) const;
   // By rank of the world: what each member of the group has of it.
@@ -106,7 +113,7 @@ class GraphTransport final : public Transport {
   Groups groups_;
   bool along_axis_;  // of a mesh: groups_ has the groups beside this one
   Groups only_;      // this group, and ranks that are in none
-  std::unique_ptr<HostTransport> beside_;
+  std::shared_ptr<HostTransport> beside_;  // also of what compares a pending call later
   std::shared_ptr<Meeting> meeting_;
   const CallWays ways_;
   bool holds_ = false;

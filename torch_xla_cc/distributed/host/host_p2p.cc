@@ -9,6 +9,7 @@
 #include "torch_xla_cc/dtypes.h"
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/gil.h"
+#include "torch_xla_cc/groupcall/at_work.h"
 
 namespace xla_cc {
 namespace {
@@ -115,6 +116,7 @@ void HostSend::Await(Timeout limit) {
 bool HostSend::wait(std::chrono::milliseconds timeout) {
   if (done_) return true;
   RunPendingBeforeWaiting();
+  const WaitsForPeers waits;
   if (!watch_.started()) {
     Await(Limit(ends_, timeout));
   } else if (!Unlocked([&] { return watch_.Wait(timeout); })) {
@@ -194,6 +196,7 @@ bool HostReceive::isCompleted() {
 // The sender may have failed or died before it came to its send. So it is asked now and then
 // whether the group is broken: gloo would wait out its limit, also for one that was gone before.
 bool HostReceive::HasCome(Timeout limit) {
+  const WaitsForPeers waits;
   const auto end = std::chrono::steady_clock::now() + limit;
   Timeout look = kFirstLook;
   for (Timeout left = limit; !taking_.Wait(std::min(left, look));

@@ -6,6 +6,7 @@
 #include "torch_xla_cc/distributed/run_pending.h"
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/gil.h"
+#include "torch_xla_cc/groupcall/at_work.h"
 
 namespace xla_cc {
 namespace {
@@ -136,6 +137,7 @@ bool HostWork::Await(std::chrono::milliseconds timeout) {
   const auto begin = Clock::now();
   const auto ended = [this] { return left_ == 0 || failed_; };
   Unlocked([&] {
+    const WaitsForPeers waits;
     std::unique_lock lock(state_mutex_);
     while (!ended()) {
       auto slice = kSlice;

@@ -1,0 +1,1 @@
+"""Ranks that are processes and have to run the same programs."""

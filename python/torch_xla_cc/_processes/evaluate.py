@@ -1,0 +1,79 @@
+"""What pending tensors are, computed beside the graph, which stays as it is.
+
+torch_xla runs a tensor's whole graph. Here the results of calls that have run already are taken as
+known, and other tensors that need the same values keep their part of the graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torch_xla_cc._hlo import cut
+from torch_xla_cc._runtime.private import XLAC
+
+_KEPT = 1024  # programs
+_NAME = "known::evaluated"  # torch_xla wants a namespace
+# As they are before hooks stand before them.
+_sync_multi = XLAC._xla_sync_multi
+_graph_hash = XLAC._get_graph_hash
+
+
+@dataclass(frozen=True)
+class Program:
+    """What computes some tensors from results that are known."""
+
+    name: bytes  # the same for the same graph, on every rank
+    computation: Any  # of torch_xla
+    used: tuple[int, ...]  # results that it takes
+    has_collective: bool
+
+
+_programs: dict[bytes, Program] = {}
+
+
+def program(roots: list[torch.Tensor], results: list[torch.Tensor]) -> Program:
+    """Computes `roots`, which are pending, from what of the results they need first."""
+    tensors = [*roots, *results]
+    name = hashed(tensors) + f" {len(roots)}".encode()
+    if name not in _programs:
+        if len(_programs) >= _KEPT:
+            _programs.clear()
+        module = XLAC._get_xla_tensors_hlo_proto(tensors)
+        module, used = cut.outputs_as_parameters(module, len(roots))
+        computation = XLAC._xla_op_computation_from_module_proto(_NAME, module)
+        _programs[name] = Program(name, computation, tuple(used), cut.has_collective(module))
+    return _programs[name]
+
+
+def run(
+    chosen: Program,
+    roots: list[torch.Tensor],
+    results: list[torch.Tensor],
+    values: list[torch.Tensor],
+) -> list[torch.Tensor]:
+    """New tensors of what the roots are; `values` are those results that the program takes."""
+    # Donation and random numbers are as if nothing had run: the graph's own data is only read.
+    _, data = XLAC._get_tensors_xla_device_data_node([*roots, *results])
+    inputs = [*data, *values]
+    if inputs:
+        found = XLAC._xla_user_computation(_NAME, inputs, chosen.computation)
+    else:  # torch_xla's computations take something; what needs nothing is as it is everywhere
+        with torch.no_grad():
+            found = [root.detach().clone() for root in roots]
+    # torch_xla takes u16, u32 and u64 of a computation's result for s16, s32 and s64.
+    found = [x.to(root.dtype) for x, root in zip(found, roots, strict=True)]
+    sync(found)
+    return found
+
+
+def hashed(tensors: list[torch.Tensor]) -> bytes:
+    """Of the graph that ends in them."""
+    return bytes(_graph_hash(tensors)) if tensors else b""
+
+
+def sync(tensors: list[torch.Tensor]) -> None:
+    """Run what these wait for, and nothing else."""
+    _sync_multi(tensors, [], wait=False, sync_xla_data=True)

@@ -1,0 +1,51 @@
+"""What a rank does for others while it has nothing to run itself (agreement.py)."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+import warnings
+
+from torch_xla_cc._processes import agreement
+from torch_xla_cc._processes.agreement import Agreement
+from torch_xla_cc._processes.rounds import Poke
+from torch_xla_cc._threads import progress
+
+_LOOK_S = 0.02
+_STEPS_QUIET_MS = 2000  # others can go on tracing, if nobody reads: rather come there, and be one
+
+
+def begin(agreed: Agreement) -> None:
+    """Listen, on a thread of its own, until the ranks' next agreement."""
+    threading.Thread(target=_listen, args=(agreed, os.getpid()), daemon=True).start()
+
+
+def _listen(agreed: Agreement, pid: int) -> None:
+    while os.getpid() == pid and agreement.active() is agreed:
+        poke = agreed.rounds.listen()
+        if poke is None:
+            return  # the store has gone, or the process ends
+        if agreed.poked(poke):
+            try:
+                _answer(agreed, poke)
+            except Exception as error:  # who reads is told by what it reads
+                warnings.warn(f"torch_xla_cc: while others waited: {error}", stacklevel=2)
+
+
+def _answer(agreed: Agreement, poke: Poke) -> None:
+    since = time.monotonic()
+    while agreed.rounds.number <= poke.round and agreement.active() is agreed:
+        if (more := agreed.rounds.listen(wait=False)) is not None:
+            agreed.poked(more)
+            poke = more if more.reads or more.round > poke.round else poke
+        with progress.running_for_others() as goes_on:
+            if not goes_on:
+                return  # the process ends
+            progress.when_idle(
+                functools.partial(agreed.try_answer, agreement.idle_kind()),
+                progress.QUIET_MS if poke.reads else _STEPS_QUIET_MS,
+                insists=time.monotonic() - since > progress.INSISTS_S,
+            )
+        time.sleep(_LOOK_S)

@@ -1,0 +1,146 @@
+"""What a rank has pending: its calls, as noted, and the tensors of its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from torch_xla_cc import _C
+from torch_xla_cc._processes import evaluate, living_tensors
+from torch_xla_cc._runtime import chains
+from torch_xla_cc._runtime.private import XLAC
+
+_calls = _C.noted_calls
+
+
+class StockCollective(RuntimeError):
+    """What is read needs a collective that is not of this package, or is in a loop."""
+
+
+class Living:
+    """The tensors of a device that Python knows, but for those that noted calls hold."""
+
+    def __init__(self, rank: int) -> None:
+        held = {XLAC._xla_get_tensor_id(x) for x in _calls.tensors()}
+        found: dict[int, list[torch.Tensor]] = {}  # several may be one for torch_xla
+        for one in living_tensors.all_of_them():
+            try:
+                if torch.Tensor.device.__get__(one).index == rank:
+                    found.setdefault(XLAC._xla_get_tensor_id(one), []).append(one)
+            except (RuntimeError, TypeError):
+                continue  # FakeTensors, and what others build of tensors
+        for number in held:
+            found.pop(number, None)
+        known = [found[number] for number in sorted(found)]  # in the order they were made
+        needed = XLAC._check_tensor_need_materialization([x[0] for x in known]) if known else []
+        self._pending = [x for x, needs in zip(known, needed, strict=True) if needs]
+        made = XLAC._xla_counter_value("CreateXlaTensor") or 0
+        gone = XLAC._xla_counter_value("DestroyXlaTensor") or 0
+        # What autograd has saved, and bases of views.
+        self.others = made - gone - len(known) - len(held)
+
+    @property
+    def pending(self) -> list[torch.Tensor]:
+        """Those that are still to be computed."""
+        return [x[0] for x in self._pending]
+
+    def become(self, values: list[torch.Tensor]) -> None:
+        """Have those be these."""
+        for same, value in zip(self._pending, values, strict=True):
+            for x in same:
+                XLAC._replace_xla_tensor(x, value)
+
+
+def _is_pending(x: torch.Tensor) -> bool:
+    return bool(XLAC._check_tensor_need_materialization([x])[0])
+
+
+class Known:
+    """The results of noted calls, and what is known of them."""
+
+    def __init__(self) -> None:
+        self._values: dict[int, list[torch.Tensor]] = {}  # by call
+
+    def forget(self) -> None:
+        """All calls have run in the graph, or are lost."""
+        self._values.clear()
+        _calls.forget()
+
+    def needed(self, roots: list[torch.Tensor]) -> set[int]:
+        """The calls that have to run before these can be computed on this rank alone."""
+        roots = [x for x in roots if _is_pending(x)]
+        if not roots or not _calls.count():
+            return set()
+        results, owners = self._results(range(_calls.count()))
+        chosen = evaluate.program(roots, results)
+        return {owners[place] for place in chosen.used} - self._values.keys()
+
+    def unknown(self, end: int) -> list[int]:
+        """The first `end` calls without those that are known."""
+        return [call for call in range(end) if call not in self._values]
+
+    def evaluate(self, roots: list[torch.Tensor]) -> list[torch.Tensor]:
+        """What these are, on this rank alone: all that they need is known."""
+        pending = [x for x in roots if _is_pending(x)]
+        if not pending:
+            return roots
+        results, owners = self._results(range(_calls.count()))
+        chosen = evaluate.program(pending, results)
+        if chosen.has_collective:
+            raise StockCollective(
+                "a tensor is read by one rank, or the ranks' programs differ, and it needs a "
+                "collective of torch_xla's own, or one in a loop, which all ranks have to run in "
+                "one program. Call torch_xla_cc.install() before, or read it on all ranks after "
+                "torch_xla.sync()"
+            )
+        found = iter(evaluate.run(chosen, pending, results, self._taken(chosen, owners)))
+        return [next(found) if _is_pending(x) else x for x in roots]
+
+    def _taken(self, chosen: evaluate.Program, owners: list[int]) -> list[torch.Tensor]:
+        """The values that a program takes."""
+        first = {call: owners.index(call) for call in {owners[place] for place in chosen.used}}
+        return [
+            self._values[owners[place]][place - first[owners[place]]] for place in chosen.used
+        ]
+
+    def _results(self, calls: Iterable[int]) -> tuple[list[torch.Tensor], list[int]]:
+        """Their results, and which call each is of."""
+        found: list[torch.Tensor] = []
+        owners: list[int] = []
+        for call in calls:
+            results = _calls.results(call)
+            found += results
+            owners += [call] * len(results)
+        return found, owners
+
+    def shared(self, calls: list[int]) -> bytes:
+        """The program that runs these calls, by its name."""
+        if not calls:
+            return b""
+        return evaluate.program(self._results(calls)[0], self._results(sorted(self._values))[0]).name
+
+    def run_shared(self, calls: list[int]) -> None:
+        """Run that program, which all ranks have."""
+        if not calls:
+            return
+        roots, _ = self._results(calls)
+        known, owners = self._results(sorted(self._values))
+        chosen = evaluate.program(roots, known)
+        found = evaluate.run(chosen, roots, known, self._taken(chosen, owners))
+        for call in calls:
+            count = len(_calls.results(call))
+            self._values[call], found = found[:count], found[count:]
+
+    def run_alone(self, call: int, rank: int) -> None:
+        """Run one call by itself, of what this rank has for it."""
+        operands = self.evaluate(_calls.operands(call))
+        with chains.beginning(rank, chains.first(rank)):
+            results = _calls.again(call, operands)
+        evaluate.sync(results)
+        count = len(_calls.results(call))
+        self._values[call] = [*results, *[self._no_token(rank)] * (count - len(results))]
+
+    def _no_token(self, rank: int) -> torch.Tensor:
+        """In the place of a token: the call has run, and orders nothing any more."""
+        return chains.first(rank)

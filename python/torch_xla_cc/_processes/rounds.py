@@ -1,0 +1,98 @@
+"""How ranks of a world hear of each other what each would run: a round, in which all say it.
+
+A round is one small all_gather of gloo. Who has waited in it for a moment pokes the others, by a
+counter in the store: they may have nothing to run, and come only to answer.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import NamedTuple
+
+import torch
+
+from torch_xla_cc._runtime.private import c10d_bindings
+
+_PATIENCE_S = 0.05  # before others are poked
+_ALWAYS = timedelta(days=365)  # the store prints a warning for each wait that ends without a key
+
+
+class Poke(NamedTuple):
+    """Somebody waits in a round."""
+
+    round: int
+    end: int  # until others have made so many calls, or cannot
+    reads: bool  # else it would only run what it has
+
+
+class RanksGone(RuntimeError):
+    """Some ranks of the world have ended, or have not come in time."""
+
+
+class Rounds:
+    """Those of a world."""
+
+    def __init__(
+        self, store: c10d_bindings.Store, rank: int, size: int, limit: timedelta
+    ) -> None:
+        self.rank, self.size = rank, size
+        self.number = 0
+        self._limit = limit
+        self._store = c10d_bindings.PrefixStore("rounds", store)
+        self._listens = self._store.clone()  # its own connection: it waits in it
+        self._poked = 0
+        self._gloo = c10d_bindings.ProcessGroupGloo(
+            c10d_bindings.PrefixStore("gloo", self._store), rank, size, limit
+        )
+
+    def meet(self, said: list[int], poke: Poke | None) -> list[list[int]]:
+        """What each rank says in this round, once all have. Raises RanksGone."""
+        import os
+        if os.environ.get("AGDBG"): print(f"<{self.rank}> {self.number} {said[:5]} {poke}", flush=True)
+        own = torch.tensor(said, dtype=torch.int64)
+        all_of_them = [torch.empty_like(own) for _ in range(self.size)]
+        try:
+            work = self._gloo.allgather([all_of_them], [own])
+            end = time.monotonic() + _PATIENCE_S
+            while not work.is_completed() and time.monotonic() < end:
+                time.sleep(0.0002)
+            if not work.is_completed():
+                self._store.set(f"here/{self.number}/{self.rank}", "")
+                if poke is not None:
+                    number = self._store.add("pokes", 1)
+                    self._store.set(f"poke/{number}", f"{poke.round} {poke.end} {poke.reads:d}")
+            work.wait()
+        except RuntimeError as error:
+            raise RanksGone(self._who(error)) from error
+        self.number += 1
+        return [x.tolist() for x in all_of_them]
+
+    def _who(self, error: RuntimeError) -> str:
+        missing = []
+        for rank in range(self.size):
+            try:
+                if rank != self.rank and not self._store.check([f"here/{self.number}/{rank}"]):
+                    missing.append(rank)
+            except RuntimeError:
+                return f"the store of the world is gone: {error}"
+        return (
+            f"rank {self.rank} would run what it has pending, calls of torch.distributed among it, "
+            f"and {f'ranks {missing} have' if missing else 'a rank has'} ended, or not come to run "
+            f"theirs within {self._limit.total_seconds():g} s: {error}"
+        )
+
+    def listen(self, *, wait: bool = True) -> Poke | None:
+        """The next poke; None if there is none to wait for. For one thread."""
+        key = f"poke/{self._poked + 1}"
+        try:
+            if not wait and not self._listens.check([key]):
+                return None
+            self._listens.wait([key], _ALWAYS)
+        except RuntimeError:
+            return None
+        self._poked += 1
+        number, end, reads = map(int, self._listens.get(key).split())
+        if self.rank == 0 and self._poked > self.size:  # all have seen what is older than that
+            self._listens.delete_key(f"poke/{self._poked - self.size}")
+        return Poke(number, end, bool(reads))

@@ -1,0 +1,43 @@
+#include "torch_xla_cc/graph/attach.h"
+#include "torch_xla_cc/graph/bind.h"
+#include "torch_xla_cc/graph/noted_calls.h"
+
+namespace xla_cc {
+
+void BindNotedCalls(py::module_& m) {
+  static NotedCalls& calls = NotedCalls::Get();
+  py::module_ noted = m.def_submodule("noted_calls");
+  noted.def("start", [] { calls.Start(); });
+  noted.def("give_up", [] { calls.GiveUp(); });
+  noted.def("on", [] { return calls.on(); });
+  noted.def("count", [] { return calls.size(); });
+  // All that they hold.
+  noted.def("tensors", [] {
+    std::vector<at::Tensor> held;
+    for (int64_t i = 0; i < calls.size(); ++i) {
+      for (const at::Tensor& x : calls.At(i).operands) held.push_back(x);
+      for (const at::Tensor& x : calls.At(i).results) held.push_back(x);
+    }
+    return held;
+  });
+  noted.def("forget", [] { calls.Forget(); });
+  noted.def("set_wanted", [](bool wanted) { calls.SetWanted(wanted); });
+  // Of the first n calls: 0 if there are none.
+  noted.def("chain", [](int64_t n) { return n == 0 ? 0 : calls.At(n - 1).chain; });
+  noted.def("operands", [](int64_t i) { return calls.At(i).operands; });
+  noted.def("results", [](int64_t i) { return calls.At(i).results; });
+  // The same call once more, of these operands: its results.
+  noted.def("again", [](int64_t i, const std::vector<at::Tensor>& operands) {
+    const Collective collective = calls.At(i).collective;  // it runs Python
+    return AttachTensors(collective, operands);
+  });
+  noted.def("compare", [](int64_t i) {
+    const std::function<void()> compare = calls.At(i).compare;
+    const py::gil_scoped_release unlocked;
+    if (compare) compare();
+  });
+  noted.def("pause", &PauseNoting);
+  noted.def("resume", &ResumeNoting);
+}
+
+}  // namespace xla_cc

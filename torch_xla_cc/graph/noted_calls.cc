@@ -1,0 +1,85 @@
+#include "torch_xla_cc/graph/noted_calls.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include <utility>
+
+#include "lowering/hash.h"
+#include "torch_xla_cc/errors.h"
+#include "torch_xla_cc/graph/target.h"
+#include "torch_xla_cc/python_side.h"
+
+namespace xla_cc {
+namespace {
+
+thread_local int paused = 0;
+thread_local std::function<void()> comparison;
+
+// A tensor of the same value in the graph: what is changed in place later is not this.
+std::vector<at::Tensor> Snapshots(const std::vector<at::Tensor>& tensors) {
+  const at::AutoDispatchBelowAutograd below;
+  std::vector<at::Tensor> snapshots;
+  for (const at::Tensor& x : tensors) snapshots.push_back(x.clone());
+  return snapshots;
+}
+
+std::string TextOf(const Collective& collective, const std::vector<at::Tensor>& operands) {
+  std::string text = ToString(collective);
+  for (const at::Tensor& x : operands) {
+    text += ' ';
+    text += c10::toString(x.scalar_type());
+    for (const int64_t size : x.sizes()) text += ',' + std::to_string(size);
+  }
+  return text;
+}
+
+}  // namespace
+
+NotedCalls& NotedCalls::Get() {
+  static auto* calls = new NotedCalls;  // never destroyed: it holds tensors, let go by let_go
+  return *calls;
+}
+
+void NotedCalls::Start() {
+  Forget();
+  gave_up_ = false;
+  on_ = true;
+}
+
+void NotedCalls::GiveUp() {
+  Forget();
+  on_ = false;
+  gave_up_ = true;
+}
+
+bool NotedCalls::Takes() const {
+  return on_ && paused == 0 && !ThreadTarget() && BridgeState() == Bridge::kAway;
+}
+
+void NotedCalls::Add(const Collective& collective, const std::vector<at::Tensor>& operands,
+                     const std::vector<at::Tensor>& results) {
+  const std::string before = calls_.empty() ? "" : std::to_string(calls_.back().chain);
+  const uint64_t chain = Hash(before + TextOf(collective, operands));
+  calls_.push_back({collective, Snapshots(operands), Snapshots(results), comparison, chain});
+  size_ = static_cast<int64_t>(calls_.size());
+}
+
+const NotedCall& NotedCalls::At(int64_t i) const {
+  if (i < 0 || i >= size_) throw BadValue("there is no noted call " + std::to_string(i));
+  return calls_[i];
+}
+
+// What is let go may run Python code, and so come back here: after the list has changed.
+void NotedCalls::Forget() {
+  const auto dropped = std::exchange(calls_, {});
+  size_ = 0;
+}
+
+void PauseNoting() { ++paused; }
+void ResumeNoting() { --paused; }
+
+ComparedBy::ComparedBy(std::function<void()> compare) { comparison = std::move(compare); }
+ComparedBy::~ComparedBy() { comparison = nullptr; }
+
+}  // namespace xla_cc

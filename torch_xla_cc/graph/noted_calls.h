@@ -1,0 +1,70 @@
+// Collectives that are pending on a rank, where ranks have to run the same programs: what it takes
+// to run them beside its graph (python/torch_xla_cc/_processes/agreement.py).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "lowering/collective.h"
+
+namespace xla_cc {
+
+struct NotedCall {
+  Collective collective;
+  // As they were at the call. Held here and not by Python: nobody else shall find them.
+  std::vector<at::Tensor> operands;
+  std::vector<at::Tensor> results;  // its token the last, if it has one
+  std::function<void()> compare;    // with the group's other ranks; none if it has no group
+  uint64_t chain = 0;               // a hash of this call and all before it
+};
+
+// All need the interpreter lock but where it says that they do not.
+class NotedCalls {
+ public:
+  static NotedCalls& Get();
+
+  void Start();
+  // For good: ranks make different calls, so each call is to run when it is made.
+  void GiveUp();
+  bool on() const { return on_; }  // needs no lock, and neither do these two
+  bool gave_up() const { return gave_up_; }
+  int64_t size() const { return size_; }
+
+  // Whether what this thread attaches now is a call of the rank. It is none in a computation that
+  // is traced for itself, on paper, or where torch.compile only looks or captures.
+  bool Takes() const;
+  // Somebody waits for this rank: its next call answers first.
+  void SetWanted(bool wanted) { wanted_ = wanted; }
+  bool wanted() const { return wanted_; }
+
+  void Add(const Collective& collective, const std::vector<at::Tensor>& operands,
+           const std::vector<at::Tensor>& results);
+  const NotedCall& At(int64_t i) const;
+  void Forget();
+
+ private:
+  std::atomic<bool> on_{false};
+  std::atomic<bool> gave_up_{false};
+  std::atomic<bool> wanted_{false};
+  std::atomic<int64_t> size_{0};
+  std::vector<NotedCall> calls_;
+};
+
+// What this thread attaches between these is not noted.
+void PauseNoting();
+void ResumeNoting();
+
+// How the call that this thread attaches next is compared.
+class ComparedBy {
+ public:
+  explicit ComparedBy(std::function<void()> compare);
+  ~ComparedBy();
+  ComparedBy(const ComparedBy&) = delete;
+  ComparedBy& operator=(const ComparedBy&) = delete;
+};
+
+}  // namespace xla_cc
