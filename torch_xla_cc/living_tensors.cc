@@ -1,5 +1,6 @@
 #include "torch_xla_cc/living_tensors.h"
 
+#include <ATen/FunctionalTensorWrapper.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/core/UndefinedTensorImpl.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -37,6 +38,14 @@ std::vector<at::Tensor> LivingTensors(std::optional<int> generation) {
     if (strong) found.emplace_back(std::move(strong));
   }
   return found;
+}
+
+std::optional<at::Tensor> WholeOf(const at::Tensor& tensor) {
+  namespace functional = at::functionalization;
+  if (!functional::impl::isFunctionalTensor(tensor)) return std::nullopt;
+  auto* whole =
+      static_cast<functional::FunctionalStorageImpl*>(tensor.storage().unsafeGetStorageImpl());
+  return whole->base();
 }
 
 }  // namespace xla_cc

@@ -14,4 +14,7 @@ namespace xla_cc {
 // Of one generation of Python's collector, or all.
 std::vector<at::Tensor> LivingTensors(std::optional<int> generation = std::nullopt);
 
+// What it is a view of, for those that functionalization has wrapped: the whole, by itself.
+std::optional<at::Tensor> WholeOf(const at::Tensor& tensor);
+
 }  // namespace xla_cc

@@ -84,7 +84,7 @@ std::vector<py::object> CallComputation(const Collective& collective, const Plan
     if (takes_token) noted.push_back(list[live.size()]);
     std::vector<at::Tensor> given;
     for (const size_t i : live) given.push_back(THPVariable_Unpack(tensors[i].ptr()));
-    NotedCalls::Get().Add(collective, given, Unwrapped(noted));
+    NotedCalls::Get().Add(collective, plan.lowered.fingerprint, given, Unwrapped(noted));
   }
   return results;
 }

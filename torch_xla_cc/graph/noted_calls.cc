@@ -24,16 +24,6 @@ std::vector<at::Tensor> Snapshots(const std::vector<at::Tensor>& tensors) {
   return snapshots;
 }
 
-std::string TextOf(const Collective& collective, const std::vector<at::Tensor>& operands) {
-  std::string text = ToString(collective);
-  for (const at::Tensor& x : operands) {
-    text += ' ';
-    text += c10::toString(x.scalar_type());
-    for (const int64_t size : x.sizes()) text += ',' + std::to_string(size);
-  }
-  return text;
-}
-
 }  // namespace
 
 NotedCalls& NotedCalls::Get() {
@@ -57,10 +47,11 @@ bool NotedCalls::Takes() const {
   return on_ && paused == 0 && !ThreadTarget() && BridgeState() == Bridge::kAway;
 }
 
-void NotedCalls::Add(const Collective& collective, const std::vector<at::Tensor>& operands,
+void NotedCalls::Add(const Collective& collective, const std::string& program,
+                     const std::vector<at::Tensor>& operands,
                      const std::vector<at::Tensor>& results) {
-  const std::string before = calls_.empty() ? "" : std::to_string(calls_.back().chain);
-  const uint64_t chain = Hash(before + TextOf(collective, operands));
+  const uint64_t before = calls_.empty() ? 0 : calls_.back().chain;
+  const uint64_t chain = Hash(std::to_string(before) + program);
   calls_.push_back({collective, Snapshots(operands), Snapshots(results), comparison, chain});
   size_ = static_cast<int64_t>(calls_.size());
 }

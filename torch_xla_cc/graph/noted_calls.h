@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "lowering/collective.h"
@@ -41,8 +42,9 @@ class NotedCalls {
   void SetWanted(bool wanted) { wanted_ = wanted; }
   bool wanted() const { return wanted_; }
 
-  void Add(const Collective& collective, const std::vector<at::Tensor>& operands,
-           const std::vector<at::Tensor>& results);
+  // `program`: what it is lowered to, the same on all ranks that make the same call.
+  void Add(const Collective& collective, const std::string& program,
+           const std::vector<at::Tensor>& operands, const std::vector<at::Tensor>& results);
   const NotedCall& At(int64_t i) const;
   void Forget();
 

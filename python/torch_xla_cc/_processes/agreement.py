@@ -15,20 +15,23 @@ ranks say in a round (rounds.py) where they are and what they would run:
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
 import torch
 
 from torch_xla_cc import _C
+from torch_xla_cc._C import RanksDisagree
 from torch_xla_cc._processes import evaluate
-from torch_xla_cc._processes.pending import Known, Living
+from torch_xla_cc._processes.pending import Known, Living, left
 from torch_xla_cc._processes.rounds import Poke, RanksGone, Rounds
 from torch_xla_cc._runtime import chains
+from torch_xla_cc._runtime.private import XLAC
 
 _calls = _C.noted_calls
 _MOST = 1000  # pending calls
@@ -46,21 +49,28 @@ class Kind(IntEnum):
 
     STEPS = 1  # it would run all that it has
     READS = 2
-    PASSES = 3  # it is about to make its next call
-    IDLE = 4  # it does nothing with tensors
-    WAITS = 5  # the same, for a peer, beside the graph
+    SETTLES = 3  # it would have its calls run, before something that runs by itself
+    PASSES = 4  # it is about to make its next call
+    IDLE = 5  # it does nothing with tensors
+    WAITS = 6  # the same, for a peer, beside the graph
+
+    @property
+    def wants(self) -> bool:
+        """Whether it waits for a round, and does not only answer in one."""
+        return self <= Kind.SETTLES
 
 
 class Said(NamedTuple):
     """What a rank says in a round."""
 
-    kind: int
+    kind: Kind
     made: int  # calls
     chain: int  # which they are
     graph: int  # what it would run as a whole: a hash
     others: int  # tensors that are not in that
     waited: int  # ms, if it would run something
-    needs: frozenset[int]  # calls
+    needs: frozenset[int]  # calls, for what it wants
+    of_all: frozenset[int]  # calls, for all that it has
 
 
 def _number(name: bytes) -> int:
@@ -68,16 +78,23 @@ def _number(name: bytes) -> int:
 
 
 def _packed(said: Said) -> list[int]:
-    words = [0] * _WORDS
-    for call in said.needs:
-        words[call // _BITS] |= 1 << call % _BITS
+    words = [0] * (2 * _WORDS)
+    for first, calls in ((0, said.needs), (_WORDS, said.of_all)):
+        for call in calls:
+            words[first + call // _BITS] |= 1 << call % _BITS
     return [said.kind, said.made, said.chain, said.graph, said.others, said.waited, *words]
 
 
 def _unpacked(numbers: list[int]) -> Said:
     kind, made, chain, graph, others, waited, *words = numbers
-    needs = (i * _BITS + bit for i, word in enumerate(words) for bit in range(_BITS) if word >> bit & 1)
-    return Said(kind, made, chain, graph, others, waited, frozenset(needs))
+    needs, of_all = _calls_in(words[:_WORDS]), _calls_in(words[_WORDS:])
+    return Said(Kind(kind), made, chain, graph, others, waited, needs, of_all)
+
+
+def _calls_in(words: list[int]) -> frozenset[int]:
+    return frozenset(
+        i * _BITS + bit for i, word in enumerate(words) if word for bit in range(_BITS) if word >> bit & 1
+    )
 
 
 class _Outcome(NamedTuple):
@@ -85,14 +102,17 @@ class _Outcome(NamedTuple):
 
     same: bool = False  # all run what they have, which is the same
     served: bool = False  # the calls that it needs have run
-    together: bool = False  # all would step, after the same calls
+    together: bool = False  # all want something, after the same calls, and have what they need
 
 
 class Agreement:
     """Of the ranks of a world."""
 
-    def __init__(self, rounds: Rounds, device: int, run_live: Callable[[], None]) -> None:
+    def __init__(
+        self, rounds: Rounds, device: int, run_live: Callable[[], None], *, one_program: bool
+    ) -> None:
         self.rounds = rounds
+        self._one_program = one_program  # the device's ranks have to run the same
         self._device = device  # the number of this process's
         self._run_live = run_live  # runs all that is pending
         self._turn = threading.RLock()  # of the thread that is in a round
@@ -103,41 +123,52 @@ class Agreement:
     def step(self, run: Callable[[], None]) -> None:
         """Run all that is pending, by `run` if it is the same on all ranks."""
         with self._turn:
-            while _calls.count():
-                living = Living(self._device)
-                needs = self._known.needed(living.pending)
-                came = self._round(self._said(Kind.STEPS, needs, living))
-                if came.same:
-                    break
-                if came.served:
-                    living.become(self._known.evaluate(living.pending))
-                    if not came.together:
-                        return  # others have the calls in their graphs, and so may this one
-                    break
-            self._known.forget()
-            run()
+            if self._want(Kind.STEPS, [], run):
+                run()
 
     def read(self, tensors: list[torch.Tensor]) -> list[torch.Tensor] | None:
         """What to read in their place; None: themselves."""
         with self._turn:
             while _calls.count():
-                needs = self._known.needed(tensors)
-                if not needs:
+                if not self._known.needed(tensors):
                     return self._known.evaluate(tensors)
-                living = Living(self._device)
-                if self._round(self._said(Kind.READS, needs, living)).same:
-                    self._known.forget()
-                    self._run_live()
+                self._want(Kind.READS, tensors, self._run_live)
         return None
+
+    def _want(self, kind: Kind, read: list[torch.Tensor], run: Callable[[], None]) -> bool:
+        """Come to the end of a round that serves this rank. Whether nothing is noted any more."""
+        while unknown := self._known.unknown(_calls.count()):
+            living = Living(self._device)
+            settles = kind == Kind.SETTLES
+            of_all = set(unknown) if settles else self._known.needed(living.pending + read)
+            needs = self._known.needed(read) if kind == Kind.READS else of_all
+            came = self._round(self._said(kind, needs, of_all, living))
+            if came.same:
+                self._known.forget()
+                run()
+                return False
+            if came.together:
+                living.become(self._known.evaluate(living.pending))
+                for x, value in zip(read, self._known.evaluate(read), strict=True):
+                    XLAC._replace_xla_tensor(x, value)
+                self._require_same(left(self._device))
+                self._known.forget()
+                run()
+                return False
+            if came.served:
+                break
+        if kind == Kind.STEPS and _calls.count():
+            # Others have the calls in their graphs, and so may this one: they stay noted.
+            living = Living(self._device)
+            living.become(self._known.evaluate(living.pending))
+            return False
+        return True
 
     def settle(self) -> None:
         """Have all calls run that were made: what follows runs by itself, and behind them."""
         with self._turn:
-            while needs := self._known.unknown(_calls.count()):
-                said = self._said(Kind.READS, set(needs), Living(self._device))
-                if self._round(said).same:
-                    self._known.forget()
-                    self._run_live()
+            while self._known.unknown(_calls.count()):
+                self._want(Kind.SETTLES, [], self._run_live)
 
     def alone(
         self,
@@ -159,7 +190,7 @@ class Agreement:
             while (poke := self._poke) is not None and poke.round == self.rounds.number:
                 if kind == Kind.PASSES and _calls.count() < poke.end:
                     return
-                self._round(self._said(kind, set(), None))
+                self._round(self._said(kind))
                 if kind != Kind.PASSES:
                     return  # it may have something to do again
             _calls.set_wanted(False)
@@ -169,6 +200,8 @@ class Agreement:
         self.answer(Kind.PASSES)
         if _calls.count() >= _MOST:
             self.step(self._run_live)
+        if _calls.count() >= _MOST:
+            self._give_up(f"{_MOST} calls are in what autograd has saved")
 
     def poked(self, poke: Poke) -> bool:
         """Another waits in a round. Whether this rank is to come to it."""
@@ -189,23 +222,30 @@ class Agreement:
             finally:
                 self._turn.release()
 
-    def _said(self, kind: Kind, needs: set[int], living: Living | None) -> Said:
+    def _said(
+        self,
+        kind: Kind,
+        needs: Iterable[int] = (),
+        of_all: Iterable[int] = (),
+        living: Living | None = None,
+    ) -> Said:
         made = _calls.count()
         graph = _number(evaluate.hashed(living.pending)) if living else 0
         others = living.others if living else 0
-        wants = kind <= Kind.READS
-        self._since = (self._since or time.monotonic()) if wants else self._since
-        waited = int(1000 * (time.monotonic() - (self._since or 0.0))) if wants else 0
+        if kind.wants and self._since is None:
+            self._since = time.monotonic()
+        waited = int(1000 * (time.monotonic() - (self._since or 0.0))) if kind.wants else 0
         chain = _calls.chain(made) >> 1
-        return Said(kind, made, chain, graph, others, waited, frozenset(needs))
+        needs, of_all = frozenset(needs), frozenset(of_all)
+        return Said(kind, made, chain, graph, others, waited, needs, of_all)
 
     def _round(self, own: Said) -> _Outcome:
-        wants = own.kind <= Kind.READS
-        poke = Poke(self.rounds.number, _end(own), own.kind == Kind.READS) if wants else None
+        reads = own.kind != Kind.STEPS
+        poke = Poke(self.rounds.number, _end(own), reads) if own.kind.wants else None
         try:
             all_said = [_unpacked(numbers) for numbers in self.rounds.meet(_packed(own), poke)]
             place = {(said.made, said.chain) for said in all_said}
-            wanting = [said for said in all_said if said.kind <= Kind.READS]
+            wanting = [said for said in all_said if said.kind.wants]
             alike = len(place) == 1 and len(wanting) == len(all_said)
             if alike and len({(said.graph, said.others) for said in all_said}) == 1:
                 self._since = None
@@ -218,8 +258,10 @@ class Agreement:
     def _differ(self, own: Said, all_said: list[Said], wanting: list[Said]) -> _Outcome:
         """Not all ranks run what they have, or not the same."""
         least = min(said.made for said in all_said)
+        together = len(wanting) == len(all_said) and all(said.made == least for said in all_said)
         served = [said for said in wanting if _end(said) <= least]
-        calls = sorted(frozenset().union(*(said.needs for said in served)))
+        needed = [said.of_all if together else said.needs for said in served]
+        calls = sorted(frozenset().union(*needed))
         name = self._known.shared(calls)
         told = self.rounds.meet([_calls.chain(least) >> 1, _number(name)], None)
         if len({chain for chain, _ in told}) > 1:
@@ -238,8 +280,20 @@ class Agreement:
         is_served = all_said[self.rounds.rank] in served
         if is_served:
             self._since = None
-        together = len({(said.kind, said.made) for said in all_said}) == 1
-        return _Outcome(served=is_served, together=together and own.kind == Kind.STEPS)
+        return _Outcome(served=is_served, together=together)
+
+    def _require_same(self, graphs: list[str]) -> None:
+        """Raise, if what is left with calls in it, of C++ alone, is not the same on all ranks."""
+        name = _number(hashlib.sha256("".join(graphs).encode()).digest())
+        told = {tuple(said) for said in self.rounds.meet([name], None)}
+        if len(told) == 1 or not self._one_program:
+            return
+        raise RanksDisagree(
+            "torch_xla_cc: ranks step with different programs, after the same calls of "
+            f"torch.distributed, and {len(graphs)} tensors of this rank that only C++ holds, such "
+            "as buckets of DistributedDataParallel, wait for calls in them. On this device all "
+            "ranks have to run the same programs: see docs/distributed.md, When a call runs"
+        )
 
     def _give_up(self, why: str) -> None:
         for call in self._known.unknown(_calls.count()):
@@ -310,6 +364,11 @@ def begin(agreement: Agreement) -> Agreement:
 def active() -> Agreement | None:
     """That of this process, unless its ranks have given up."""
     return _of_this_process if _calls.on() else None
+
+
+def calls_pending() -> bool:
+    """Whether there are calls that ranks have to agree on."""
+    return bool(_calls.count())
 
 
 def answer_peers() -> None:

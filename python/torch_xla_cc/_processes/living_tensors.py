@@ -26,7 +26,11 @@ def all_of_them() -> list[torch.Tensor]:
     found = {key: x for key, ref in _seen.items() if (x := ref()) is not None}
     for key in _seen.keys() - found.keys():
         del _seen[key]
-    return list(found.values())
+    tensors = list(found.values())
+    # A gradient that nobody has asked for yet, Python does not know; nor what views are views of.
+    leaves = [x for x in tensors if x.requires_grad and x.is_leaf]
+    tensors += [x.grad for x in leaves if x.grad is not None]
+    return tensors + [whole for x in tensors if (whole := _C.whole_of(x)) is not None]
 
 
 def _see(tensors: list[torch.Tensor]) -> None:

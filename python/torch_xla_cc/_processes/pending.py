@@ -12,6 +12,7 @@ from torch_xla_cc._runtime import chains
 from torch_xla_cc._runtime.private import XLAC
 
 _calls = _C.noted_calls
+_OURS = " xla_cc::"  # in the names of what our calls make in a graph
 
 
 class StockCollective(RuntimeError):
@@ -50,6 +51,19 @@ class Living:
         for same, value in zip(self._pending, values, strict=True):
             for x in same:
                 XLAC._replace_xla_tensor(x, value)
+
+
+def left(rank: int) -> list[str]:
+    """The graphs in which there are calls still, of tensors that only C++ knows."""
+    held = {XLAC._xla_get_tensor_id(x) for x in _calls.tensors()}
+    # Of each tensor with more than its data in its graph: its number, and its graph as a text.
+    report = XLAC._xla_tensors_report(2, f"xla:{rank}")
+    graphs = []
+    for one in report.split("Tensor: id=")[1:]:
+        number, _, graph = one.partition(",")
+        if int(number) not in held and _OURS in graph:
+            graphs.append(graph.partition("IR {")[2])
+    return graphs
 
 
 def _is_pending(x: torch.Tensor) -> bool:

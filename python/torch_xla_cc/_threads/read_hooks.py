@@ -369,6 +369,8 @@ def _reader(name: str) -> Callable[..., Any]:
             rank = _rank_of(args[0] if args and isinstance(args[0], str) else "")
             _C.require_own_thread(rank)
         with _C.rank_turn(rank):
+            if not _ranks_meet and not tensors and agreement.calls_pending():
+                return None  # others may not want to run this, and who reads does what it needs
             _become(tensors, _before_read(rank, *tensors))
             return _originals[name](*args, **kwargs)
 
@@ -409,8 +411,10 @@ def agree(store: c10d_bindings.Store, rank: int, size: int, limit: timedelta) ->
     """From now on the ranks of this world agree on what they run."""
     _hooks.install()
     device = default_rank()
+    one_program = runtime.device_type() not in ("CUDA", "GPU")  # NCCL's ranks are free to differ
+    run = functools.partial(run_all, device)
     rounds = Rounds(store, rank, size, limit)
-    return agreement.begin(Agreement(rounds, device, functools.partial(run_all, device)))
+    return agreement.begin(Agreement(rounds, device, run, one_program=one_program))
 
 
 @contextlib.contextmanager
