@@ -40,12 +40,12 @@ std::vector<at::Tensor> LivingTensors(std::optional<int> generation) {
   return found;
 }
 
-std::optional<at::Tensor> WholeOf(const at::Tensor& tensor) {
+std::vector<at::Tensor> Unwrapped(const at::Tensor& tensor) {
   namespace functional = at::functionalization;
-  if (!functional::impl::isFunctionalTensor(tensor)) return std::nullopt;
+  if (!functional::impl::isFunctionalTensor(tensor)) return {tensor};
   auto* whole =
       static_cast<functional::FunctionalStorageImpl*>(tensor.storage().unsafeGetStorageImpl());
-  return whole->base();
+  return {functional::impl::unsafeGetFunctionalWrapper(tensor)->value(), whole->base()};
 }
 
 }  // namespace xla_cc

@@ -14,7 +14,9 @@ namespace xla_cc {
 // Of one generation of Python's collector, or all.
 std::vector<at::Tensor> LivingTensors(std::optional<int> generation = std::nullopt);
 
-// What it is a view of, for those that functionalization has wrapped: the whole, by itself.
-std::optional<at::Tensor> WholeOf(const at::Tensor& tensor);
+// What torch_xla has for it: itself; or what functionalization has wrapped, and what that is a view
+// of. As they are: what has been written to other views is not written to these now, which could
+// be asked for in the middle of just that.
+std::vector<at::Tensor> Unwrapped(const at::Tensor& tensor);
 
 }  // namespace xla_cc

@@ -45,7 +45,7 @@ PYBIND11_MODULE(_C, m) {
   RegisterViewWrites();
   m.def("at_work", &AtWork::Any);
   m.def("waits_for_peers", &WaitsForPeers::Any);
-  m.def("whole_of", &WholeOf);
+  m.def("unwrapped", &Unwrapped);
   m.def("living_tensors", &LivingTensors, py::arg("generation") = py::none());
   on_exit(&EndAtOnce, nullptr);
   pthread_atfork(nullptr, nullptr, &AtWork::Forked);

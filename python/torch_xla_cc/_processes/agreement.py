@@ -19,7 +19,7 @@ import hashlib
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ import torch
 from torch_xla_cc import _C
 from torch_xla_cc._C import RanksDisagree
 from torch_xla_cc._processes import evaluate
-from torch_xla_cc._processes.pending import Known, Living, left
+from torch_xla_cc._processes.pending import Known, Living, is_pending, left
 from torch_xla_cc._processes.rounds import Poke, RanksGone, Rounds
 from torch_xla_cc._runtime import chains
 from torch_xla_cc._runtime.private import XLAC
@@ -66,35 +66,35 @@ class Said(NamedTuple):
     kind: Kind
     made: int  # calls
     chain: int  # which they are
-    graph: int  # what it would run as a whole: a hash
-    others: int  # tensors that are not in that
-    waited: int  # ms, if it would run something
-    needs: frozenset[int]  # calls, for what it wants
-    of_all: frozenset[int]  # calls, for all that it has
+    graph: int = 0  # what it would run as a whole: a hash
+    others: int = 0  # tensors that are not in that
+    waited: int = 0  # ms, if it would run something
+
+
+class _Needs(NamedTuple):
+    """The calls that have to run for a rank to go on."""
+
+    wanted: frozenset[int] = frozenset()  # for what it wants
+    of_all: frozenset[int] = frozenset()  # for all that it has
+
+    def packed(self) -> list[int]:
+        words = [0] * (2 * _WORDS)
+        for first, calls in ((0, self.wanted), (_WORDS, self.of_all)):
+            for call in calls:
+                words[first + call // _BITS] |= 1 << call % _BITS
+        return words
+
+
+def _unpacked(words: list[int]) -> _Needs:
+    found: list[set[int]] = [set(), set()]
+    for i, word in enumerate(words):
+        place = i % _WORDS * _BITS
+        found[i // _WORDS] |= {place + bit for bit in range(_BITS) if word >> bit & 1}
+    return _Needs(frozenset(found[0]), frozenset(found[1]))
 
 
 def _number(name: bytes) -> int:
     return int.from_bytes(name[:7], "little") ^ int.from_bytes(name[7:14], "little")
-
-
-def _packed(said: Said) -> list[int]:
-    words = [0] * (2 * _WORDS)
-    for first, calls in ((0, said.needs), (_WORDS, said.of_all)):
-        for call in calls:
-            words[first + call // _BITS] |= 1 << call % _BITS
-    return [said.kind, said.made, said.chain, said.graph, said.others, said.waited, *words]
-
-
-def _unpacked(numbers: list[int]) -> Said:
-    kind, made, chain, graph, others, waited, *words = numbers
-    needs, of_all = _calls_in(words[:_WORDS]), _calls_in(words[_WORDS:])
-    return Said(Kind(kind), made, chain, graph, others, waited, needs, of_all)
-
-
-def _calls_in(words: list[int]) -> frozenset[int]:
-    return frozenset(
-        i * _BITS + bit for i, word in enumerate(words) if word for bit in range(_BITS) if word >> bit & 1
-    )
 
 
 class _Outcome(NamedTuple):
@@ -130,19 +130,19 @@ class Agreement:
         """What to read in their place; None: themselves."""
         with self._turn:
             while _calls.count():
-                if not self._known.needed(tensors):
+                pending = [x for x in tensors if is_pending(x)]
+                if not pending or not chains.is_in(pending):
+                    return None
+                if not self._known.unknown(_calls.count()) or not self._known.needed(pending):
                     return self._known.evaluate(tensors)
-                self._want(Kind.READS, tensors, self._run_live)
+                self._want(Kind.READS, pending, self._run_live)
         return None
 
     def _want(self, kind: Kind, read: list[torch.Tensor], run: Callable[[], None]) -> bool:
         """Come to the end of a round that serves this rank. Whether nothing is noted any more."""
-        while unknown := self._known.unknown(_calls.count()):
+        while self._known.unknown(_calls.count()):
             living = Living(self._device)
-            settles = kind == Kind.SETTLES
-            of_all = set(unknown) if settles else self._known.needed(living.pending + read)
-            needs = self._known.needed(read) if kind == Kind.READS else of_all
-            came = self._round(self._said(kind, needs, of_all, living))
+            came = self._round(self._said(kind, living), lambda: self._needs(kind, living, read))  # noqa: B023
             if came.same:
                 self._known.forget()
                 run()
@@ -163,6 +163,13 @@ class Agreement:
             living.become(self._known.evaluate(living.pending))
             return False
         return True
+
+    def _needs(self, kind: Kind, living: Living, read: list[torch.Tensor]) -> _Needs:
+        if kind == Kind.SETTLES:
+            unknown = frozenset(self._known.unknown(_calls.count()))
+            return _Needs(unknown, unknown)
+        of_all = frozenset(self._known.needed(living.pending + read))
+        return _Needs(frozenset(self._known.needed(read)) if read else of_all, of_all)
 
     def settle(self) -> None:
         """Have all calls run that were made: what follows runs by itself, and behind them."""
@@ -222,65 +229,67 @@ class Agreement:
             finally:
                 self._turn.release()
 
-    def _said(
-        self,
-        kind: Kind,
-        needs: Iterable[int] = (),
-        of_all: Iterable[int] = (),
-        living: Living | None = None,
-    ) -> Said:
+    def _said(self, kind: Kind, living: Living | None = None) -> Said:
         made = _calls.count()
-        graph = _number(evaluate.hashed(living.pending)) if living else 0
-        others = living.others if living else 0
-        if kind.wants and self._since is None:
+        said = Said(kind, made, _calls.chain(made) >> 1)
+        if living is None:
+            return said
+        if self._since is None:
             self._since = time.monotonic()
-        waited = int(1000 * (time.monotonic() - (self._since or 0.0))) if kind.wants else 0
-        chain = _calls.chain(made) >> 1
-        needs, of_all = frozenset(needs), frozenset(of_all)
-        return Said(kind, made, chain, graph, others, waited, needs, of_all)
+        waited = int(1000 * (time.monotonic() - self._since))
+        graph = _number(evaluate.hashed(living.pending))
+        return said._replace(graph=graph, others=living.others, waited=waited)
 
-    def _round(self, own: Said) -> _Outcome:
-        reads = own.kind != Kind.STEPS
-        poke = Poke(self.rounds.number, _end(own), reads) if own.kind.wants else None
+    def _round(self, own: Said, needs: Callable[[], _Needs] = _Needs) -> _Outcome:
+        poke = Poke(self.rounds.number, own.made, own.kind != Kind.STEPS)
         try:
-            all_said = [_unpacked(numbers) for numbers in self.rounds.meet(_packed(own), poke)]
-            place = {(said.made, said.chain) for said in all_said}
-            wanting = [said for said in all_said if said.kind.wants]
-            alike = len(place) == 1 and len(wanting) == len(all_said)
-            if alike and len({(said.graph, said.others) for said in all_said}) == 1:
+            numbers = self.rounds.meet(list(own), poke if own.kind.wants else None)
+            all_said = [Said(Kind(kind), *rest) for kind, *rest in numbers]
+            alike = {said._replace(kind=Kind.STEPS, waited=0) for said in all_said}
+            if len(alike) == 1 and all(said.kind.wants for said in all_said):
                 self._since = None
                 return _Outcome(same=True)
-            return self._differ(own, all_said, wanting)
+            return self._differ(all_said, needs())
         except RanksGone:
             _calls.give_up()
             raise
 
-    def _differ(self, own: Said, all_said: list[Said], wanting: list[Said]) -> _Outcome:
+    def _differ(self, all_said: list[Said], own: _Needs) -> _Outcome:
         """Not all ranks run what they have, or not the same."""
         least = min(said.made for said in all_said)
-        together = len(wanting) == len(all_said) and all(said.made == least for said in all_said)
-        served = [said for said in wanting if _end(said) <= least]
-        needed = [said.of_all if together else said.needs for said in served]
-        calls = sorted(frozenset().union(*needed))
-        name = self._known.shared(calls)
-        told = self.rounds.meet([_calls.chain(least) >> 1, _number(name)], None)
-        if len({chain for chain, _ in told}) > 1:
+        numbers = self.rounds.meet([_calls.chain(least) >> 1, *own.packed()], None)
+        if len({chain for chain, *_ in numbers}) > 1:
             self._give_up("they do not make the same calls")
             return _Outcome()
-        if len({program for _, program in told}) == 1:
-            self._known.run_shared(calls)
-        else:
-            for call in self._known.unknown(calls[-1] + 1):
-                self._known.run_alone(call, self._device)
-        if not served and _is_stuck(all_said, wanting):
-            self._give_up("one does nothing while another waits for a call of it")
-            return _Outcome()
-        if not served:
-            time.sleep(_AGAIN_S)
-        is_served = all_said[self.rounds.rank] in served
-        if is_served:
+        all_needs = [_unpacked(words) for _, *words in numbers]
+        together = all(said.kind.wants and said.made == least for said in all_said)
+        ends = [_end(said, needs) for said, needs in zip(all_said, all_needs, strict=True)]
+        served = [said.kind.wants and end <= least for said, end in zip(all_said, ends, strict=True)]
+        needed = [
+            needs.of_all if together else needs.wanted
+            for needs, is_served in zip(all_needs, served, strict=True)
+            if is_served
+        ]
+        self._run_calls(sorted(frozenset().union(*needed)))
+        if not any(served):
+            if _is_stuck(all_said, ends):
+                self._give_up("one does nothing while another waits for a call of it")
+            else:
+                time.sleep(_AGAIN_S)
+        if served[self.rounds.rank]:
             self._since = None
-        return _Outcome(served=is_served, together=together)
+        return _Outcome(served=served[self.rounds.rank], together=together)
+
+    def _run_calls(self, calls: list[int]) -> None:
+        """Run calls that all ranks have made, the same on all, as one program if that is the same."""
+        if not calls:
+            return
+        name = _number(self._known.shared(calls))
+        if len({tuple(said) for said in self.rounds.meet([name], None)}) == 1:
+            self._known.run_shared(calls)
+            return
+        for call in self._known.unknown(calls[-1] + 1):
+            self._known.run_alone(call, self._device)
 
     def _require_same(self, graphs: list[str]) -> None:
         """Raise, if what is left with calls in it, of C++ alone, is not the same on all ranks."""
@@ -312,20 +321,19 @@ class Agreement:
         )
 
 
-def _is_stuck(all_said: list[Said], wanting: list[Said]) -> bool:
+def _is_stuck(all_said: list[Said], ends: list[int]) -> bool:
     """Whether a rank that is behind will not come to make its calls before others go on."""
-    waited = max((said.waited for said in wanting), default=0)
-    behind = [said for said in all_said if said.made < min(map(_end, wanting), default=0)]
-    if any(said.kind == Kind.WAITS for said in behind):
-        return waited > _WAITS_MS
-    return waited > _IDLE_MS and any(said.kind == Kind.IDLE for said in behind)
+    waited = max(said.waited for said in all_said)
+    least = min(end for said, end in zip(all_said, ends, strict=True) if said.kind.wants)
+    behind = {said.kind for said in all_said if said.made < least}
+    return (Kind.WAITS in behind and waited > _WAITS_MS) or (
+        Kind.IDLE in behind and waited > _IDLE_MS
+    )
 
 
-def _end(said: Said) -> int:
+def _end(said: Said, needs: _Needs) -> int:
     """How many calls all have to have made before a rank can be served."""
-    if said.kind == Kind.STEPS:
-        return said.made
-    return max(said.needs, default=-1) + 1
+    return said.made if said.kind == Kind.STEPS else max(needs.wanted, default=-1) + 1
 
 
 _of_this_process: Agreement | None = None

@@ -19,7 +19,7 @@ _seen: dict[int, TensorWeakRef] = {}  # by id(): of living tensors, and of some 
 
 
 def all_of_them() -> list[torch.Tensor]:
-    """Those of XLA devices, of all threads."""
+    """Those of XLA devices, of all threads, as torch_xla has them."""
     _watch()
     for generation in _YOUNG:
         _see(_C.living_tensors(generation))
@@ -30,7 +30,7 @@ def all_of_them() -> list[torch.Tensor]:
     # A gradient that nobody has asked for yet, Python does not know; nor what views are views of.
     leaves = [x for x in tensors if x.requires_grad and x.is_leaf]
     tensors += [x.grad for x in leaves if x.grad is not None]
-    return tensors + [whole for x in tensors if (whole := _C.whole_of(x)) is not None]
+    return [inner for x in tensors for inner in _C.unwrapped(x)]
 
 
 def _see(tensors: list[torch.Tensor]) -> None:

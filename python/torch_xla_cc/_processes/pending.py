@@ -66,7 +66,8 @@ def left(rank: int) -> list[str]:
     return graphs
 
 
-def _is_pending(x: torch.Tensor) -> bool:
+def is_pending(x: torch.Tensor) -> bool:
+    """Whether it is still to be computed."""
     return bool(XLAC._check_tensor_need_materialization([x])[0])
 
 
@@ -83,7 +84,7 @@ class Known:
 
     def needed(self, roots: list[torch.Tensor]) -> set[int]:
         """The calls that have to run before these can be computed on this rank alone."""
-        roots = [x for x in roots if _is_pending(x)]
+        roots = [x for x in roots if is_pending(x)]
         if not roots or not _calls.count():
             return set()
         results, owners = self._results(range(_calls.count()))
@@ -96,7 +97,7 @@ class Known:
 
     def evaluate(self, roots: list[torch.Tensor]) -> list[torch.Tensor]:
         """What these are, on this rank alone: all that they need is known."""
-        pending = [x for x in roots if _is_pending(x)]
+        pending = [x for x in roots if is_pending(x)]
         if not pending:
             return roots
         results, owners = self._results(range(_calls.count()))
@@ -109,7 +110,7 @@ class Known:
                 "torch_xla.sync()"
             )
         found = iter(evaluate.run(chosen, pending, results, self._taken(chosen, owners)))
-        return [next(found) if _is_pending(x) else x for x in roots]
+        return [next(found) if is_pending(x) else x for x in roots]
 
     def _taken(self, chosen: evaluate.Program, owners: list[int]) -> list[torch.Tensor]:
         """The values that a program takes."""
@@ -130,14 +131,10 @@ class Known:
 
     def shared(self, calls: list[int]) -> bytes:
         """The program that runs these calls, by its name."""
-        if not calls:
-            return b""
         return evaluate.program(self._results(calls)[0], self._results(sorted(self._values))[0]).name
 
     def run_shared(self, calls: list[int]) -> None:
         """Run that program, which all ranks have."""
-        if not calls:
-            return
         roots, _ = self._results(calls)
         known, owners = self._results(sorted(self._values))
         chosen = evaluate.program(roots, known)

@@ -48,8 +48,6 @@ class Rounds:
 
     def meet(self, said: list[int], poke: Poke | None) -> list[list[int]]:
         """What each rank says in this round, once all have. Raises RanksGone."""
-        import os
-        if os.environ.get("AGDBG"): print(f"<{self.rank}> {self.number} {said[:5]} {poke}", flush=True)
         own = torch.tensor(said, dtype=torch.int64)
         all_of_them = [torch.empty_like(own) for _ in range(self.size)]
         try:
