@@ -106,3 +106,21 @@ def format_option(*formats: str) -> Callable[[Callable[..., int]], Callable[...,
     return click.option(
         "--format", type=Name(formats), default=formats[0], help="How results are printed."
     )
+
+
+def source_option() -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """--source, of pages."""
+    return click.option(
+        "--source",
+        "sources",
+        type=click.Path(exists=True, file_okay=False),
+        multiple=True,
+        metavar="DIR",
+        help="With --format=html: quote .py files below DIR, as those below the current folder.",
+    )
+
+
+def refuse_sources(sources: Sequence[str], format: str) -> None:
+    """Where no page is made."""
+    if sources and format != "html":
+        raise click.UsageError(f"--source has no effect beside --format={format}. Leave it out.")

@@ -85,6 +85,7 @@ _OF_DUMPS = ("module",)
     show_default=False,
     help="Of a dump: only modules with this in their names.",
 )
+@types.source_option()
 @types.format_option("text", "json", "html")
 def inspect(
     script: str | None,
@@ -97,6 +98,7 @@ def inspect(
     timeout: float,
     dump: str | None,
     module: str,
+    sources: tuple[str, ...],
     format: str,
 ) -> int:
     """Show what the collectives of a script, or of a dump, became.
@@ -106,13 +108,14 @@ def inspect(
     """
     if bool(script) == bool(dump):
         raise click.UsageError("Expected a script, or --dump DIR and no other word.")
+    types.refuse_sources(sources, format)
     _refuse(_OF_SCRIPTS if dump else _OF_DUMPS, "--dump" if dump else "a script")
     if dump:
-        _show(_of_dump(dump, module), format)
+        _show(_of_dump(dump, module), format, sources)
         return 0
     step = step or (1 if rank is None else 2)  # alone, a rank builds its model in the first
     run = (str(script), args, target, step, ranks, rank)
-    return _inspect_script(*run, dict(options), timeout, format)
+    return _inspect_script(*run, dict(options), timeout, format, sources)
 
 
 def _refuse(names: Sequence[str], beside: str) -> None:
@@ -146,6 +149,7 @@ def _inspect_script(
     options: dict[str, str],
     timeout_s: float,
     format: str,
+    sources: Sequence[str],
 ) -> int:
     os.environ["PJRT_DEVICE"] = "CPU"  # virtual devices, whatever is here
     package.load()
@@ -172,7 +176,7 @@ def _inspect_script(
     if rank is not None:
         verdict = f"rank {rank} of {programs[0][0].world} in a dry run for {target}"
     print(verdict, file=sys.stdout if format == "text" else sys.stderr)
-    _show(reports, format)
+    _show(reports, format, [*sources, os.path.dirname(path) or "."])
     return 1 if compared.divergence or any(one.failure for one in reports) else 0
 
 
@@ -192,10 +196,10 @@ def _reports(
     return reports
 
 
-def _show(reports: Sequence[Report], format: str) -> None:
+def _show(reports: Sequence[Report], format: str, sources: Sequence[str]) -> None:
     if format == "html":
-        from torch_xla_cc._inspect import html
+        from torch_xla_cc._inspect import html, quotes
 
-        print(html.page(reports))
+        print(html.page(reports, quotes.Quotes(sources)))
     else:
         print_all(reports, format)
