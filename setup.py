@@ -13,7 +13,8 @@ TORCH_VERSION = "2.9.0"  # the ABI that the extension is built for; also pinned 
 if int(setuptools.__version__.partition(".")[0]) < SETUPTOOLS:
     sys.exit(
         f"torch_xla_cc is built by setuptools {SETUPTOOLS} or later, but {sys.executable} has "
-        f"{setuptools.__version__}.\nRun: {sys.executable} -m pip install 'setuptools>={SETUPTOOLS}'"
+        f"{setuptools.__version__}.\nRun: {sys.executable} -m pip install "
+        f"'setuptools>={SETUPTOOLS}'"
     )
 
 try:

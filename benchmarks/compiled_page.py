@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import compiled_programs as programs
+import pictures
 from compiled_figures import Figures, of_files
 from compiled_notes import NOTES
 
@@ -154,7 +155,7 @@ def markdown(kept: Path, targets: tuple[str, ...]) -> str:
         f"{date.today()}; {versions}.",
         NOTES.rstrip(),
     ]
-    lines += ["", "## Bytes on the busiest link, ratio to JAX's"]
+    lines += ["", f"## {pictures.LINK}", *pictures.shown(pictures.LINK)]
     lines += _summary(found, targets, lambda ours, jax: _ratio(ours.link, jax.link))
     lines += ["", "## Peak memory, ratio to JAX's"]
     lines += _summary(found, targets, lambda ours, jax: _ratio(ours.peak, jax.peak))

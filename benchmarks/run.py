@@ -1,4 +1,4 @@
-"""All benchmarks; prints tables and, with --write, keeps them in docs/benchmarks.md.
+"""All benchmarks; prints tables and, with --write, keeps them in docs/benchmarks.md, with pictures.
 
 make bench        or        python benchmarks/run.py [--write]
 
@@ -16,6 +16,7 @@ from datetime import date
 from pathlib import Path
 
 import empty_step
+import pictures
 
 HERE = Path(__file__).parent
 REPORT = HERE.parent / "docs" / "benchmarks.md"
@@ -34,7 +35,7 @@ _LISTS = (
 
 # Columns, and code for processes of their own: a process has one number of devices.
 _SCRIPTS: dict[str, tuple[tuple[str, ...], list[str]]] = {
-    "Host cost of a call, one device": (
+    pictures.HOST: (
         ("op", "us, ours", "us, torch_xla", "ratio"),
         ["import host_cost as b; rows = b.run()"],
     ),
@@ -51,7 +52,7 @@ _SCRIPTS: dict[str, tuple[tuple[str, ...], list[str]]] = {
         ),
         ["import process_group as b; rows = b.host_cost()"],
     ),
-    "Four processes on CPU against gloo on CPU tensors": (
+    pictures.GLOO: (
         (
             "op",
             "size a rank",
@@ -94,7 +95,7 @@ _SCRIPTS: dict[str, tuple[tuple[str, ...], list[str]]] = {
         ("by", "us a step"),
         [f"import empty_step as b; rows = b.run({side!r})" for side in empty_step.SIDES],
     ),
-    "Four CPU devices against jax.shard_map": (
+    pictures.JAX: (
         (
             "op",
             "size a device",
@@ -182,7 +183,8 @@ def markdown(found: list[Table]) -> str:
         f"{os.getloadavg()[0]:.1f}, Python {platform.python_version()}.",
     ]
     for title, columns, rows in found:
-        lines += ["", f"## {title}", "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+        lines += ["", f"## {title}", *pictures.shown(title)]
+        lines += ["", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
         lines += [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join(lines) + "\n" + NOTES
 
@@ -197,6 +199,7 @@ def main() -> None:
     print(report)
     if write:
         REPORT.write_text(report)
+        pictures.draw(REPORT.name)
 
 
 if __name__ == "__main__":
