@@ -36,7 +36,7 @@ TXCC := PYTHONPATH=python $(BIN)/python -m txcc
 endif
 
 CPP := $(shell find lowering torch_xla_cc pod python tests -name '*.cc' -o -name '*.h')
-SHELL_SCRIPTS := .ci/run tools/wheels/c++ $(wildcard tools/*.sh tools/wheels/*.sh examples/cluster/*.sh \
+SHELL_SCRIPTS := .ci/run tools/wheels/c++ $(wildcard tools/*.sh tools/gpu/*.sh tools/wheels/*.sh examples/cluster/*.sh \
   examples/cluster/*.sbatch)
 
 # Before the first set-up there is no Python to ask for the suffix, and no extension either.
