@@ -28,9 +28,9 @@ _LISTS = (
     "size a rank",
     "ms, tensor",
     "ms, chunks of one",
-    "ms, tensors apart",
+    "ms, separate tensors",
     "ratio, chunks to tensor",
-    "ratio, apart to chunks",
+    "ratio, separate to chunks",
 )
 
 # Columns, and code for processes of their own: a process has one number of devices.
@@ -44,11 +44,11 @@ _SCRIPTS: dict[str, tuple[tuple[str, ...], list[str]]] = {
             "op",
             "us, ours",
             "us, ours, of eight ranks",
-            "us, nothing",
+            "us, fake",
             "us, torch_xla",
             "ratio",
             "ratio, of eight",
-            "ratio, of nothing",
+            "ratio, fake to torch_xla",
         ),
         ["import process_group as b; rows = b.host_cost()"],
     ),
@@ -157,10 +157,10 @@ NOTES = """
   call costs that has seven others to meet: traced for a TPU, with the check between ranks, and not
   run.
 - Chunks of one buffer are written, or read, as that buffer: "ratio, chunks to tensor" is the cost
-  of seeing that they are. Tensors apart are copied to or from what the collective has.
-- "Nothing" is PyTorch's backend "fake" on CPU tensors, which carries nothing out: what the way
+  of seeing that they are. Separate tensors are copied to or from what the collective has.
+- "Fake" is PyTorch's backend of that name on CPU tensors, which carries nothing out: what the way
   through torch.distributed costs alone. The aim for the host cost of a call on one device is 0.6 of
-  torch_xla's. Rows above it miss it; where "nothing" is above it, no backend can meet it.
+  torch_xla's. Rows above it miss it; where "fake" is above it, no backend can meet it.
 - The aim against gloo on CPU tensors is 1.3. "Not compared" is with TORCH_XLA_CC_CHECK=off.
 - Comparing calls between processes is a message to the store of the group, an answer, and one more
   when all ranks have come, to all but the last. "full" sends no more than "fingerprint", and
@@ -176,8 +176,9 @@ def markdown(found: list[Table]) -> str:
     lines = [
         "# Benchmarks",
         "",
-        "Written by `python benchmarks/run.py --write`. Ratios are against the peer in the same "
-        "run; below 1 is faster than it.",
+        "What calls and steps cost on CPU devices, beside torch_xla, gloo and JAX on that machine.",
+        "Written by `python benchmarks/run.py --write`; do not edit. Ratios are to the other side "
+        "in the same run: below 1 is faster.",
         "",
         f"{date.today()}, {os.cpu_count()} cores, load at the end "
         f"{os.getloadavg()[0]:.1f}, Python {platform.python_version()}.",
