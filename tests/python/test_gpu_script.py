@@ -1,4 +1,4 @@
-"""tools/gpu/all.sh, as far as it goes without a GPU: what it says it would do, and that it stops."""
+"""tools/gpu/all.sh, as far as it goes without a GPU: it says what it would do, and stops."""
 
 import os
 import re
