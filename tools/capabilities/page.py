@@ -36,7 +36,7 @@ the device's real compiler, as the bytes that our lowering emits with its native
 is the table that a lowering looks up (`lowering/capability/measured.inc`).
 
 - **native**: we emit the HLO instruction of that name, and the compiler takes it.
-- **fallback**: the compiler refuses it, crashes or does not come to an end. The op becomes what
+- **fallback**: the compiler refuses it, crashes or does not finish. The op becomes what
   [spec.md](spec.md) says under "Fallback", built of instructions that this compiler takes.
 - **becomes**: what the compiler makes of the native instruction, in its optimised program. That is
   the compiler's choice, and may change with the size of the operand: a TPU makes an all-reduce of a
