@@ -104,7 +104,7 @@ class Setting(click.ParamType[tuple[str, str]]):
 def format_option(*formats: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """--format, of those."""
     return click.option(
-        "--format", type=Name(formats), default=formats[0], help="How results are printed."
+        "--format", type=Name(formats), default=formats[0], help="How to print the results."
     )
 
 
@@ -116,7 +116,7 @@ def source_option() -> Callable[[Callable[..., int]], Callable[..., int]]:
         type=click.Path(exists=True, file_okay=False),
         multiple=True,
         metavar="DIR",
-        help="With --format=html: quote .py files below DIR, as those below the current folder.",
+        help="With --format=html: also quote .py files below DIR.",
     )
 
 

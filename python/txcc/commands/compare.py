@@ -23,7 +23,7 @@ Examples:
 """
 
 
-@click.command(epilog=_EPILOG)
+@click.command(epilog=_EPILOG, short_help="Compare two dumps, files of HLO, or reports.")
 @click.argument("paths", metavar="A B", nargs=-1, type=click.Path())
 @click.option(
     "--module", default="", show_default=False, help="Only modules with this in their names."
@@ -31,11 +31,11 @@ Examples:
 @types.source_option()
 @types.format_option("text", "json", "html")
 def compare(paths: tuple[str, ...], module: str, sources: tuple[str, ...], format: str) -> int:
-    """Show two dumps of XLA's, two files of HLO, or two reports, side by side.
+    """Compare two XLA dumps, two files of HLO, or two reports, side by side.
 
     Files that end in .json are reports of 'txcc inspect --format=json'.
 
-    Exits with 1 if they are not equal, or cannot be read.
+    Exits with 1 if they differ or cannot be read.
     """
     if len(paths) != 2:
         raise click.UsageError(f"Expected two folders or files, but there are {len(paths)}.")

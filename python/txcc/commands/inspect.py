@@ -27,17 +27,17 @@ Examples:
   txcc inspect --dump DIR --format=html > report.html
 
 \b
-A script that launches its ranks is run as it is, up to the step, on virtual CPU
-devices; one that torchrun starts needs --ranks. What is behind -- is the
-script's own. For a TPU or a GPU that is not here its compiler is asked: 'make
-compilers' in a clone, or pip install 'torch_xla_cc[aot,aot-gpu]', installs them.
+A script that launches its ranks itself runs as it is, up to the step, on virtual
+CPU devices. One that torchrun starts needs --ranks. What follows -- goes to the
+script. To compile for a TPU or GPU you need its compiler, not the device: run
+'make compilers' in a clone, or pip install 'torch_xla_cc[aot,aot-gpu]'.
 """
 # Of what the compiler is asked, and of what a dump is.
 _OF_SCRIPTS = ("target", "step", "ranks", "rank", "option", "timeout")
 _OF_DUMPS = ("module",)
 
 
-@click.command(epilog=_EPILOG)
+@click.command(epilog=_EPILOG, short_help="Show what became of the collectives of a script.")
 @click.argument("script", type=click.Path(), required=False)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @click.option(
@@ -50,17 +50,17 @@ _OF_DUMPS = ("module",)
 @click.option(
     "--step",
     type=click.IntRange(min=1),
-    help="Which of the script's steps that have collectives: 1, or 2 with --rank, if not given.",
+    help="Which step to show, of those that have collectives: 1 by default, 2 with --rank.",
 )
 @click.option(
     "--ranks",
     type=click.IntRange(min=1),
-    help="Run the script so often at once, as torchrun does, once a rank.",
+    help="Run the script once for each of so many ranks, as torchrun does.",
 )
 @click.option(
     "--rank",
     type=click.IntRange(min=0),
-    help="Run the script once, as this rank; the others are not run.",
+    help="Run the script once, as this rank, in a dry run without the others.",
 )
 @click.option(
     "--option",
@@ -68,22 +68,24 @@ _OF_DUMPS = ("module",)
     type=types.Setting(),
     multiple=True,
     metavar="NAME=VALUE",
-    help="For the compiler; as often as needed.",
+    help="An option for the compiler. May be given several times.",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=120.0,
-    help="Seconds for the compiler.",
+    help="How many seconds the compiler may take.",
 )
 @click.option(
-    "--dump", type=click.Path(), help="A folder that --xla_dump_to in XLA_FLAGS has filled."
+    "--dump",
+    type=click.Path(),
+    help="Instead of a script: a folder written by XLA_FLAGS=--xla_dump_to=DIR.",
 )
 @click.option(
     "--module",
     default="",
     show_default=False,
-    help="Of a dump: only modules with this in their names.",
+    help="With --dump: only modules with this in their names.",
 )
 @types.source_option()
 @types.format_option("text", "json", "html")
@@ -101,7 +103,7 @@ def inspect(
     sources: tuple[str, ...],
     format: str,
 ) -> int:
-    """Show what the collectives of a script, or of a dump, became.
+    """Show what the compiler made of the collectives of a script or a dump.
 
     Exits with 1 if the ranks have different collectives, the compiler fails, or there is no such
     step.
