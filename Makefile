@@ -36,7 +36,7 @@ TXCC := PYTHONPATH=python $(BIN)/python -m txcc
 endif
 
 CPP := $(shell find lowering torch_xla_cc pod python tests -name '*.cc' -o -name '*.h')
-SHELL_SCRIPTS := .ci/run tools/wheels/c++ $(wildcard tools/*.sh tools/wheels/*.sh examples/cluster/*.sh \
+SHELL_SCRIPTS := .ci/run tools/wheels/c++ $(wildcard tools/*.sh tools/gpu/*.sh tools/wheels/*.sh examples/cluster/*.sh \
   examples/cluster/*.sbatch)
 
 # Before the first set-up there is no Python to ask for the suffix, and no extension either.
@@ -133,17 +133,23 @@ losses: $(FOR_TEST) build ## Rewrite tests/clients/losses.json: what clients los
 	UPDATE_LOSSES=1 $(RUN) -m pytest -q tests/clients
 
 # Compiled by one compiler, against an old glibc, with the headers of each Python: tools/wheels/build.py.
-# As root, for the roots of other Debians and Ubuntus that have them.
-wheels: packages-wheels $(FOR_WHEELS) ## Build in dist/ the sdist, and a wheel for each of PYTHONS (as root)
-	tools/wheels/sysroot.sh build/wheels/sysroot
-	for version in $(PYTHONS); do tools/wheels/root.sh build/wheels/roots/$$version $$version; done
+# The roots of other Debians and Ubuntus that have them are made, and used, as root.
+AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo --preserve-env=http_proxy,https_proxy,no_proxy,HTTP_PROXY,HTTPS_PROXY,NO_PROXY,PIP_INDEX_URL,PIP_CACHE_DIR,UBUNTU_MIRROR,DEBIAN_MIRROR)
+NOT_SUDO = $(if $(SUDO_UID),$(error Run make $@ without sudo: it asks for root where it has to, and what it builds is yours))
+BUILT = $(strip $(foreach version,$(PYTHONS),$(if $(wildcard dist/*-cp$(subst .,,$(version))-*.whl),$(version))))
+
+wheels: packages-wheels $(FOR_WHEELS) ## Build in dist/ the sdist, and a wheel for each of PYTHONS (asks for root)
+	$(NOT_SUDO)tools/wheels/sysroot.sh build/wheels/sysroot
+	for version in $(PYTHONS); do $(AS_ROOT) tools/wheels/root.sh build/wheels/roots/$$version $$version; done
 	PATH="$(BIN):$$PATH" $(BIN)/python tools/wheels/build.py $(PYTHONS)
 	$(BIN)/python -m build --sdist --no-isolation
 	$(BIN)/twine check --strict dist/*
 
-wheels-test: ## Install each wheel of PYTHONS in a fresh Debian or Ubuntu, and use it there (as root)
-	for version in $(PYTHONS); do tools/wheels/test.sh build/wheels/roots/$$version $$version \
+wheels-test: ## Install each wheel that is there in a fresh Debian or Ubuntu, and use it (asks for root)
+	$(NOT_SUDO)$(if $(BUILT),,$(error dist/ has no wheel for any of PYTHONS='$(PYTHONS)': make wheels))
+	for version in $(BUILT); do $(AS_ROOT) tools/wheels/test.sh build/wheels/roots/$$version $$version \
 	  "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"; done
 
 clean: ## Remove what was built (not $(VENV))
+	if [[ -e build/wheels/roots ]]; then $(AS_ROOT) rm -rf build/wheels/roots; fi
 	rm -rf build dist python/*.egg-info python/torch_xla_cc/_C*.so python/torch_xla_cc/libpod.so

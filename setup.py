@@ -4,9 +4,18 @@ import os
 import sys
 from pathlib import Path
 
+import setuptools
 from setuptools import Extension, setup
 
+SETUPTOOLS = 77  # the first that reads `license = "Apache-2.0"` in pyproject.toml
 TORCH_VERSION = "2.9.0"  # the ABI that the extension is built for; also pinned in pyproject.toml
+
+if int(setuptools.__version__.partition(".")[0]) < SETUPTOOLS:
+    sys.exit(
+        f"torch_xla_cc is built by setuptools {SETUPTOOLS} or later, but {sys.executable} has "
+        f"{setuptools.__version__}.\nRun: {sys.executable} -m pip install "
+        f"'setuptools>={SETUPTOOLS}'"
+    )
 
 try:
     import torch

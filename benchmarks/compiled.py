@@ -20,6 +20,7 @@ from typing import Any
 import compiled_figures
 import compiled_page
 import compiled_programs as programs
+import pictures
 
 KEPT = Path(__file__).parent.parent / "build" / "compiled"
 SIDES = ("ours", "jax")
@@ -144,6 +145,7 @@ def main() -> None:
     print(page)
     if "--write" in sys.argv[1:]:
         compiled_page.REPORT.write_text(page)
+        pictures.draw(compiled_page.REPORT.name)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ What the programs show, as of the date above:
 - Where JAX's reduce-scatters, or all-gathers, become all-reduces of everything (FSDP on 64 and 256
   chips), ours stay what they are, in two stages, at 0.60 to 0.74 of the bytes on the busiest link
   ([spec.md](spec.md#forms-that-a-tpu-keeps)).
-- Of replicas the TPU's compiler combines all-reduces that it leaves apart for JAX's partitions.
+- The TPU's compiler combines all-reduces of replicas, and not those of JAX's partitions.
   That is the larger peak of data parallel on v5p: with the option
   `xla_jf_crs_combiner_threshold_in_bytes=0` they stay four, and peak and HBM bytes are JAX's.
 - Reduce-scatters that are kept run beside nothing and are combined with nothing, in JAX neither

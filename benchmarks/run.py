@@ -1,4 +1,4 @@
-"""All benchmarks; prints tables and, with --write, keeps them in docs/benchmarks.md.
+"""All benchmarks; prints tables and, with --write, keeps them in docs/benchmarks.md, with pictures.
 
 make bench        or        python benchmarks/run.py [--write]
 
@@ -16,6 +16,7 @@ from datetime import date
 from pathlib import Path
 
 import empty_step
+import pictures
 
 HERE = Path(__file__).parent
 REPORT = HERE.parent / "docs" / "benchmarks.md"
@@ -27,14 +28,14 @@ _LISTS = (
     "size a rank",
     "ms, tensor",
     "ms, chunks of one",
-    "ms, tensors apart",
+    "ms, separate tensors",
     "ratio, chunks to tensor",
-    "ratio, apart to chunks",
+    "ratio, separate to chunks",
 )
 
 # Columns, and code for processes of their own: a process has one number of devices.
 _SCRIPTS: dict[str, tuple[tuple[str, ...], list[str]]] = {
-    "Host cost of a call, one device": (
+    pictures.HOST: (
         ("op", "us, ours", "us, torch_xla", "ratio"),
         ["import host_cost as b; rows = b.run()"],
     ),
@@ -43,15 +44,15 @@ _SCRIPTS: dict[str, tuple[tuple[str, ...], list[str]]] = {
             "op",
             "us, ours",
             "us, ours, of eight ranks",
-            "us, nothing",
+            "us, fake",
             "us, torch_xla",
             "ratio",
             "ratio, of eight",
-            "ratio, of nothing",
+            "ratio, fake to torch_xla",
         ),
         ["import process_group as b; rows = b.host_cost()"],
     ),
-    "Four processes on CPU against gloo on CPU tensors": (
+    pictures.GLOO: (
         (
             "op",
             "size a rank",
@@ -94,7 +95,7 @@ _SCRIPTS: dict[str, tuple[tuple[str, ...], list[str]]] = {
         ("by", "us a step"),
         [f"import empty_step as b; rows = b.run({side!r})" for side in empty_step.SIDES],
     ),
-    "Four CPU devices against jax.shard_map": (
+    pictures.JAX: (
         (
             "op",
             "size a device",
@@ -156,10 +157,10 @@ NOTES = """
   call costs that has seven others to meet: traced for a TPU, with the check between ranks, and not
   run.
 - Chunks of one buffer are written, or read, as that buffer: "ratio, chunks to tensor" is the cost
-  of seeing that they are. Tensors apart are copied to or from what the collective has.
-- "Nothing" is PyTorch's backend "fake" on CPU tensors, which carries nothing out: what the way
+  of seeing that they are. Separate tensors are copied to or from what the collective has.
+- "Fake" is PyTorch's backend of that name on CPU tensors, which carries nothing out: what the way
   through torch.distributed costs alone. The aim for the host cost of a call on one device is 0.6 of
-  torch_xla's. Rows above it miss it; where "nothing" is above it, no backend can meet it.
+  torch_xla's. Rows above it miss it; where "fake" is above it, no backend can meet it.
 - The aim against gloo on CPU tensors is 1.3. "Not compared" is with TORCH_XLA_CC_CHECK=off.
 - Comparing calls between processes is a message to the store of the group, an answer, and one more
   when all ranks have come, to all but the last. "full" sends no more than "fingerprint", and
@@ -175,14 +176,16 @@ def markdown(found: list[Table]) -> str:
     lines = [
         "# Benchmarks",
         "",
-        "Written by `python benchmarks/run.py --write`. Ratios are against the peer in the same "
-        "run; below 1 is faster than it.",
+        "What calls and steps cost on CPU devices, beside torch_xla, gloo and JAX on that machine.",
+        "Written by `python benchmarks/run.py --write`; do not edit. Ratios are to the other side "
+        "in the same run: below 1 is faster.",
         "",
         f"{date.today()}, {os.cpu_count()} cores, load at the end "
         f"{os.getloadavg()[0]:.1f}, Python {platform.python_version()}.",
     ]
     for title, columns, rows in found:
-        lines += ["", f"## {title}", "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+        lines += ["", f"## {title}", *pictures.shown(title)]
+        lines += ["", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
         lines += [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join(lines) + "\n" + NOTES
 
@@ -197,6 +200,7 @@ def main() -> None:
     print(report)
     if write:
         REPORT.write_text(report)
+        pictures.draw(REPORT.name)
 
 
 if __name__ == "__main__":

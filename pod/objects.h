@@ -102,7 +102,7 @@ struct Buffer {
 };
 
 struct Client {
-  std::unique_ptr<Link> link;
+  std::shared_ptr<Link> link;  // also of who waits for an answer on it
   Topology topology;
   int process = 0;
   std::vector<std::unique_ptr<Device>> devices;

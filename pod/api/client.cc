@@ -111,7 +111,7 @@ void Create(abi::ClientCreateArgs& args) {
   const Options options = ReadOptions(args.options, args.num_options);
   auto client = std::make_unique<abi::Client>();
   client->link =
-      std::make_unique<Link>(options.command, "the pod's device process of rank " + options.rank);
+      std::make_shared<Link>(options.command, "the pod's device process of rank " + options.rank);
   if (options.timeout_s > 0) {
     const double seconds = std::clamp(options.timeout_s, 1.0, kLongestSeconds);
     client->link->SetLimit(std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3)));
@@ -214,9 +214,14 @@ void DefaultAssignment(abi::DefaultAssignmentArgs& args) {
 }  // namespace
 
 std::string CallLiving(Kind kind, const Writer& body) {
-  const std::lock_guard lock(living_mutex);
+  std::vector<std::shared_ptr<Link>> links;
+  {
+    // Not while it waits for answers: what a rank says to its device meanwhile would wait as well.
+    const std::lock_guard lock(living_mutex);
+    for (const abi::Client* client : living) links.push_back(client->link);
+  }
   std::string answers;
-  for (abi::Client* client : living) answers += client->link->Call(kind, body);
+  for (const auto& link : links) answers += link->Call(kind, body);
   return answers;
 }
 

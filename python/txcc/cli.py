@@ -23,8 +23,8 @@ Examples:
 
 \b
 'txcc COMMAND --help' shows the options of a command, and more examples.
-Exit codes: 0; 1 if something is not well, cannot be read, or is not equal;
-2 for a command line that is wrong.
+Exit codes: 0 if all is well; 1 if something is wrong, differs or cannot be
+read; 2 if the command line is wrong.
 """
 
 
@@ -37,7 +37,7 @@ Exit codes: 0; 1 if something is not well, cannot be read, or is not equal;
     epilog=_EPILOG,
 )
 def txcc() -> None:
-    """See what collectives of a PyTorch/XLA program become, on devices that are not here too."""
+    """See what XLA makes of your collectives, also on devices that you don't have."""
 
 
 @txcc.result_callback()

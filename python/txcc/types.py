@@ -104,5 +104,23 @@ class Setting(click.ParamType[tuple[str, str]]):
 def format_option(*formats: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """--format, of those."""
     return click.option(
-        "--format", type=Name(formats), default=formats[0], help="How results are printed."
+        "--format", type=Name(formats), default=formats[0], help="How to print the results."
     )
+
+
+def source_option() -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """--source, of pages."""
+    return click.option(
+        "--source",
+        "sources",
+        type=click.Path(exists=True, file_okay=False),
+        multiple=True,
+        metavar="DIR",
+        help="With --format=html: also quote .py files below DIR.",
+    )
+
+
+def refuse_sources(sources: Sequence[str], format: str) -> None:
+    """Where no page is made."""
+    if sources and format != "html":
+        raise click.UsageError(f"--source has no effect beside --format={format}. Leave it out.")

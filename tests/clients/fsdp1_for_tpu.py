@@ -1,4 +1,4 @@
-"""Steps of FSDP1 for eight TPU chips, on a machine that has none: the ranks are on paper."""
+"""Steps of FSDP1 for eight TPU chips, on a machine that has none: a dry run."""
 
 from __future__ import annotations
 

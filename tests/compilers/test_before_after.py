@@ -39,8 +39,8 @@ def test_the_figures(monkeypatch):
     assert before.rows[0].operands == ("bf16[2048,2048]",) * 4
     assert after.counts == {"all-gather": 4} and after.summary.overlapped == 3
     text = PICTURE.read_text()
-    assert f"{before.wire_bytes / 1e6:.1f} MB come to each chip; nothing is hidden" in text
-    assert f"{after.wire_bytes / 1e6:.1f} MB come to each chip; 3 of 4" in text
+    assert f"each chip receives {before.wire_bytes / 1e6:.1f} MB; nothing is hidden" in text
+    assert f"each chip receives {after.wire_bytes / 1e6:.1f} MB; 3 of 4" in text
     # Transfers are drawn to scale: a bar leaves two units to the next.
     bars = re.findall(r'<rect class="(?:net|good)" x="\d+" y="\d+" width="(\d+)"', text)
     widths = [int(bar) + 2 for bar in bars]

@@ -121,7 +121,7 @@ def numbers_of_a_rank(rank, size):
 
 
 def in_a_dry_run(rank, size):
-    """The world on paper of another rank than the device's number."""
+    """The dry-run world of another rank than the device's number."""
     from torch_xla_cc.distributed import paper_world
 
     with paper_world(2, size):

@@ -16,7 +16,9 @@ from torch_xla_cc.capabilities import _grid, explain
 _INTRO = f"""\
 # What becomes of each call
 
-Written by `make support`, from what `tests/distributed/test_support.py` sees. Do not edit.
+Look up here what a call of torch.distributed becomes where ranks are threads, CPU processes, a pod,
+TPUs or GPUs. Written by `make support`, from what `tests/distributed/test_support.py` sees; do not
+edit.
 
 The rows are calls of torch.distributed on float32 tensors, sums, on {RANKS} ranks, in the group of
 all ranks if nothing else is said. In each way to have ranks, each call is made, and what it gives
@@ -29,7 +31,7 @@ were lowered to, and the flight recorder what the backend was asked for.
 - **host**: no node. The tensors go through the memory of the host: between threads by handing them
   over, between processes by gloo. The call is made at once, outside of the graph.
 - **native, host** and the like: the call is several of the backend, one of each.
-- **-**: the backend is asked for nothing.
+- **-**: the backend is not called.
 - **ranks differ**: only members have the node, so that the ranks run different programs. Whether a
   TPU or a GPU takes that was not seen.
 

@@ -1,4 +1,4 @@
-"""Worlds on paper, and what ranks that are processes trace: nobody is met, and nothing runs."""
+"""Dry-run worlds, and what ranks that are processes trace: nobody is met, and nothing runs."""
 
 import processes
 import pytest
@@ -85,7 +85,7 @@ def test_a_call_is_as_if_all_had_passed_the_same(ranks):
     assert whole.tolist() == [10.0] * 8
     dist.all_to_all_single(whole, own)
     assert whole.tolist() == [5.0] * 8
-    with pytest.raises(ValueError, match="on paper each rank sends what this one does"):
+    with pytest.raises(ValueError, match=r"dry-run world .* each rank sends what this one does"):
         dist.all_to_all_single(torch.zeros(9, device=device), own, [2] + [1] * 7, [1] * 8)
 
 

@@ -1,4 +1,4 @@
-"""Models that are built in a world on paper, and the collectives of a step of each.
+"""Models that are built in a dry-run world, and the collectives of a step of each.
 
 What constructors send through the group, before a step is traced, comes back as if all ranks had
 passed what this one did.

@@ -318,22 +318,3 @@ def fails_alone(rank):
         return y.cpu().tolist()
     except (RuntimeError, ValueError) as error:
         return str(error)
-
-
-def is_traced(rank, folder):
-    """Four steps, the last two in a trace of each rank; the last rank is late for them."""
-    import torch_xla.debug.profiler as profiler
-
-    size = runtime.world_size()
-    weight = torch.ones(16 * size, 64).to("xla")
-    for turn in range(4):
-        if turn == 2:
-            stock.rendezvous("traced")
-            profiler.start_trace(f"{folder}/rank{rank}")
-            stock.rendezvous("all are")
-        if turn > 1 and rank == size - 1:
-            time.sleep(0.1)
-        weight = ours.all_gather(weight[:16], dim=0) / 2
-        weight = weight + ours.all_reduce(ours.REDUCE_SUM, weight)
-        weight.cpu()
-    profiler.stop_trace()

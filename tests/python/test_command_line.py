@@ -20,8 +20,11 @@ TXCC = (sys.executable, "-m", "txcc")
 COMMANDS = sorted(cli.txcc.commands)
 # What each has; the rest of the file is about how.
 OPTIONS = {
-    "inspect": ["target", "step", "ranks", "rank", "option", "timeout", "dump", "module", "format"],
-    "compare": ["module", "format"],
+    "inspect": [
+        *("target", "step", "ranks", "rank", "option", "timeout", "dump", "module"),
+        *("source", "format"),
+    ],
+    "compare": ["module", "source", "format"],
     "profile": ["format"],
     "capabilities": ["op", "target", "format"],
     "doctor": ["format"],

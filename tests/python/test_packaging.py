@@ -11,7 +11,8 @@ import pytest
 import tomllib
 
 ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT, BUILD = SETTINGS["project"], SETTINGS["build-system"]
 # What setuptools adds.
 ADDED = {"PKG-INFO", "setup.cfg"}
 
@@ -55,3 +56,18 @@ def test_all_pythons_are_said_and_built():
 
 def test_licences_are_there():
     assert all((ROOT / name).is_file() for name in PROJECT["license-files"])
+
+
+def test_an_old_setuptools_is_told(tmp_path):
+    """As a new environment of Python 3.11 has it: its own message is of 90 lines."""
+    (tmp_path / "setuptools.py").write_text('__version__ = "65.5.0"\nExtension = setup = None\n')
+    done = subprocess.run(
+        [sys.executable, ROOT / "setup.py"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1 and "pip install 'setuptools>=77'" in done.stderr
+    (needed,) = (one for one in BUILD["requires"] if one.startswith("setuptools"))
+    assert needed == "setuptools>=77"

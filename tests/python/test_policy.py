@@ -92,7 +92,7 @@ def test_warns_once_for_each_op_device_and_reason():
         text, _, file = found[0]
         assert text.startswith("reduce_scatter(reduce_type=xor")
         assert "XLA:CPU" in text and "TORCH_XLA_CC_FALLBACK" in text
-        assert "costs each rank 16 B instead of 16 B on the wire and 32 B instead of 16 B" in text
+        assert "costs each rank 32 B instead of 16 B of results. You are told once" in text
         assert file == __file__
         assert [w for rank in world.run(warned, without_native_xor) for w in rank if w[1]] == []
 

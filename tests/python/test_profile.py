@@ -24,11 +24,13 @@ ROOT = Path(__file__).parents[2]
 MS = 1_000_000  # nanoseconds
 
 
-def program(opcode="all-reduce", pairs=()):
-    """A collective of f32[1024], with what it is beside."""
+def program(opcode="all-reduce", pairs=(), ranks=0):
+    """A collective of f32[1024], with what it is beside; `ranks` is what it was compiled for."""
     module = protobuf.HloModuleProtoWithConfig()
     hlo = module.hlo_module
     hlo.name, hlo.entry_computation_name, hlo.entry_computation_id = "step", "main", 1
+    if ranks:
+        hlo.device_assignment.replica_count, hlo.device_assignment.computation_count = ranks, 1
     main = hlo.computations.add(name="main", id=1, root_id=3)
     for number, (name, kind, operands) in enumerate(
         [("x", "parameter", []), ("work", "add", [1, 1]), ("meet", opcode, [2])], 1
@@ -41,10 +43,10 @@ def program(opcode="all-reduce", pairs=()):
     return module.SerializeToString()
 
 
-def write(folder, rank, events, hlo, start_ms=0):
+def write(folder, rank, events, hlo, start_ms=0, into=None, plane="/device:CUSTOM:POD:{}"):
     """A trace as a rank of a pod writes it: events are (instruction, begin and end in ms)."""
     space = xplane.XSpace()
-    plane = space.planes.add(name=f"/device:CUSTOM:POD:{rank}")
+    plane = space.planes.add(name=plane.format(rank))
     plane.stat_metadata[1].name, plane.stat_metadata[2].name = "hlo_op", "program_id"
     line = plane.lines.add(name="python", timestamp_ns=5 * MS)
     for name, begin, end in events:
@@ -63,7 +65,7 @@ def write(folder, rank, events, hlo, start_ms=0):
     ):
         task.stat_metadata[number].name = name
         task.stats.add(metadata_id=number, uint64_value=value * MS)
-    path = folder / f"rank{rank}" / "plugins/profile" / f"run{start_ms}" / "vm.xplane.pb"
+    path = folder / (into or f"rank{rank}") / "plugins/profile" / f"run{start_ms}" / "vm.xplane.pb"
     path.parent.mkdir(parents=True)
     path.write_bytes(space.SerializeToString())
 
@@ -111,9 +113,8 @@ def test_a_trace_that_begins_later(tmp_path):
     write(tmp_path, 1, [("meet", 4, 5), ("meet", 6, 7)], program())
     made = found(tmp_path)
     assert (made.rows[0].runs, made.alone, made.rows[0].last) == (2, 1, {1: 1, 0: 1})
-    assert "1 collectives that not all of their ranks' traces have" in "\n".join(
-        text.first_lines(made)
-    )
+    said = "\n".join(text.first_lines(made))
+    assert "1 runs of collectives that not all of their ranks have a trace of" in said
 
 
 def test_traces_of_different_times(tmp_path):
@@ -125,6 +126,58 @@ def test_traces_of_different_times(tmp_path):
     assert (row.runs, row.waiting_ns, row.last, made.alone) == (2, None, {}, 3)
     assert row.ns == pytest.approx(4 / 3 * MS) and row.bytes_per_s > 0
     assert any("?" in cell for column in text.tables(made)[0].columns for cell in column.cells)
+
+
+def test_ranks_without_a_trace(tmp_path):
+    """The program says how many there are; nothing is said of what is not known."""
+    write(tmp_path, 0, [("meet", 1, 2), ("work", 2, 5)], program(ranks=4))
+    write(tmp_path, 2, [("meet", 0, 2), ("work", 2, 5)], program(ranks=4))
+    made = found(tmp_path)
+    assert (made.world, made.missing, made.alone) == (4, [1, 3], 2)
+    assert json.loads(made.to_json())["missing"] == [1, 3]
+    (row,) = made.rows
+    assert row.waiting_ns is None and row.predicted.wire_bytes == 2 * 3 * 4096 // 4
+    assert [one.unmatched_ns for one in made.ranks] == [MS, 2 * MS]
+    said = text.first_lines(made)
+    assert "2 of 4 ranks" in said[0] and "no trace of ranks 1, 3" in said[1]
+    assert "33% in runs that not all of their ranks have a trace of" in said[2]
+    assert "waiting" not in said[2] and "moving" not in said[2]
+    table = text.tables(made)[1]
+    assert [list(column.cells) for column in table.columns][-2:] == [["?", "?"], ["?", "?"]]
+
+
+HOST = {"plane": "/host:CPU"}  # events of no pod
+
+
+def test_folders_say_which_rank_it_is(tmp_path):
+    """Also where their order is another: rank10 comes before rank2."""
+    for rank in (2, 10):
+        write(tmp_path, rank, [("meet", 12 - rank, 12)], program(ranks=12), **HOST)
+    made = found(tmp_path)
+    assert [(one.rank, one.collectives_ns) for one in made.ranks] == [(2, 2 * MS), (10, 10 * MS)]
+    assert not made.are_guessed
+
+
+def test_folders_that_say_no_rank(tmp_path):
+    for rank, folder in enumerate(("node2", "node9", "node10")):
+        write(tmp_path, rank, [("meet", 0, rank + 1)], program(), into=folder, **HOST)
+    made = found(tmp_path)
+    assert [one.collectives_ns for one in made.ranks] == [MS, 2 * MS, 3 * MS]
+    assert any("in the order of their folders" in line for line in text.first_lines(made))
+
+
+@pytest.mark.parametrize(
+    ("folders", "said"),
+    [
+        (("rank0", "node1"), "node1.* no folder above it says which rank this is"),
+        (("a/rank1", "b/rank-1"), "another trace of rank 1 at the same time"),
+    ],
+)
+def test_folders_that_do_not_say_who_is_who(tmp_path, folders, said):
+    for rank, folder in enumerate(folders):
+        write(tmp_path, rank, [("meet", 0, 1)], program(), into=folder, **HOST)
+    with pytest.raises(xplane.TraceError, match=said):
+        found(tmp_path)
 
 
 def test_pairs_wait_for_who_sends_to_them(tmp_path):

@@ -47,6 +47,20 @@ def test_a_target_brings_what_it_needs(tmp_path, target, python, debian):
     assert installed(target, tmp_path) == (python, debian)
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize("target", ["wheels", "wheels-test"])
+def test_wheels_are_not_built_under_sudo(tmp_path, target):
+    """They would be root's, and pip's cache and the environment as well."""
+    done = subprocess.run(
+        ["make", "--dry-run", f"VENV={tmp_path}", "SUDO_UID=1000", target],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode and f"Run make {target} without sudo" in done.stderr
+
+
 def included(names):
     """Extras, and those that they include."""
     found = set(names)

@@ -2,15 +2,18 @@
 
 import dataclasses
 import json
+import os
 import re
 import subprocess
 from html import escape
 
 import pytest
+from click.testing import CliRunner
 from test_report_html import CHROMIUM, Page
 
-from torch_xla_cc._inspect import html, html_compare, load, report, schedule
+from torch_xla_cc._inspect import html, html_compare, load, quotes, report, schedule
 from torch_xla_cc._inspect.compare import compare_all
+from txcc import cli
 
 EVIL = "<script>alert(1)</script>\"&'</details>"
 SOURCE = 'metadata={{op_name="{0}" source_file="/{0}.py" source_line={1}}}'
@@ -112,22 +115,46 @@ def test_the_page_shows_what_overlaps(made):
     assert "file:///train.py#L7" in {one["href"] for one in page.of("a")}
 
 
-def test_lines_of_python_are_shown(made, tmp_path):
+@pytest.fixture
+def quoting(made, tmp_path):
+    """The page of a report that names a file, made in a folder."""
+    (tmp_path / "here").mkdir()
     (tmp_path / "train.py").write_text("a = 1\n" * 5 + "if a < 2:\n    loss = f(x)\nb = 2\n")
     (tmp_path / "secret.txt").write_text("a = 1\n" * 9)
+    (tmp_path / "here/link.py").symlink_to(tmp_path / "train.py")
 
-    def page(name):
+    def page(name, *sources):
         found = made(1, 1)
         parts = []
         for part in found.schedule:
-            lines = [dataclasses.replace(one, file=f"{tmp_path}/{name}") for one in part.lines]
+            lines = [dataclasses.replace(one, file=name) for one in part.lines]
             parts.append(dataclasses.replace(part, lines=tuple(lines)))
-        return report.Report(**{**vars(found), "schedule": tuple(parts)}).to_html()
+        changed = report.Report(**{**vars(found), "schedule": tuple(parts)})
+        return html.page([changed], quotes.Quotes(sources))
 
-    assert "    6  if a &lt; 2:\n<b>    7      loss = f(x)</b>\n    8  b = 2</pre>" in page(
-        "train.py"
-    )
-    assert "<pre" not in page("secret.txt") and "<pre" not in page("absent.py")
+    return page
+
+
+QUOTED = "    6  if a &lt; 2:\n<b>    7      loss = f(x)</b>\n    8  b = 2</pre>"
+
+
+def test_lines_of_python_are_shown(quoting, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert QUOTED in quoting(f"{tmp_path}/train.py") and QUOTED in quoting("train.py")
+    assert "<pre" not in quoting("secret.txt") and "<pre" not in quoting("absent.py")
+
+
+def test_lines_from_elsewhere_are_not_shown(quoting, tmp_path, monkeypatch):
+    """A report of another machine may name any file; so may a link, or dots."""
+    monkeypatch.chdir(tmp_path / "here")
+    for name in (f"{tmp_path}/train.py", "../train.py", "link.py", os.__file__, "os.py", "a\0.py"):
+        assert "<pre" not in quoting(name), name
+    assert QUOTED in quoting(f"{tmp_path}/train.py", tmp_path)
+
+
+def test_folders_whose_lines_are_shown_are_for_pages(tmp_path):
+    result = CliRunner().invoke(cli.txcc, ["compare", "--source", str(tmp_path), "a", "b"])
+    assert result.exit_code == 2 and "--source has no effect beside --format=text" in result.output
 
 
 def test_names_are_text(made):

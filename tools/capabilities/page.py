@@ -28,15 +28,15 @@ from torch_xla_cc.capabilities._table import outcome_in, rows, why
 _INTRO = """\
 # Capabilities
 
-Written by `python tools/capabilities`, from what `probe` measured. Do not edit.
+Look up here whether a collective is native on your device, and what it becomes where it is not.
+Written by `python tools/capabilities`, from what `probe` measured; do not edit.
 
-What each device's compiler takes is measured: every op, element type, reduce kind, form of groups
-or pairs and number of operands was compiled by the real compiler, as the bytes that our lowering
-emits with its native rule. What failed is the table that a lowering looks up
-(`lowering/capability/measured.inc`).
+Every op, element type, reduce kind, form of groups or pairs and number of operands was compiled by
+the device's real compiler, as the bytes that our lowering emits with its native rule. What failed
+is the table that a lowering looks up (`lowering/capability/measured.inc`).
 
 - **native**: we emit the HLO instruction of that name, and the compiler takes it.
-- **fallback**: the compiler refuses it, crashes or does not come to an end. The op becomes what
+- **fallback**: the compiler refuses it, crashes or does not finish. The op becomes what
   [spec.md](spec.md) says under "Fallback", built of instructions that this compiler takes.
 - **becomes**: what the compiler makes of the native instruction, in its optimised program. That is
   the compiler's choice, and may change with the size of the operand: a TPU makes an all-reduce of a

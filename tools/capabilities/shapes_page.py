@@ -8,12 +8,14 @@ from torch_xla_cc.capabilities._shapes import FAMILIES, OPS, SIZES, Found, Probe
 _INTRO = """\
 # What is kept, by shape and size
 
-Written by `python tools/capabilities`, from what `python -m torch_xla_cc.capabilities shapes`
-found on {date}, with libtpu {libtpu} and jax-cuda12-pjrt {cuda}. Do not edit.
+A compiler that takes an instruction may still turn it into another one, by its shape and size.
+Look up here which ones it keeps.
 
-A compiler that takes an instruction may still make another of it. These are calls of the world in
-f32, lowered as they are for that target and compiled by its real compiler, with no such device. The
-size is that of everything: of all_gather's result, and of the others' operand.
+Written by `python tools/capabilities`, from what `python -m torch_xla_cc.capabilities shapes`
+found on {date}, with libtpu {libtpu} and jax-cuda12-pjrt {cuda}; do not edit.
+The calls are of the world in f32, lowered as they are for that target and compiled by its real
+compiler, with no such device. The size is that of the whole: of all_gather's result, and of the
+others' operand.
 
 - **kept**: the compiled program has the instruction, or its fusion. What stands behind it is the
   form in which the lowering gave it to the compiler ([spec.md](spec.md#forms-that-a-tpu-keeps)).

@@ -36,15 +36,17 @@ std::string Describe(const Plan& plan, const std::vector<hlo::Shape>& operands) 
   for (const hlo::Shape& shape : operands) {
     shapes += (shapes.empty() ? "" : ", ") + shape.ToString();
   }
-  const auto more = [](int64_t bytes, int64_t native) {
-    return Bytes(bytes) + " instead of " + Bytes(native);
+  std::string costs;
+  const auto add = [&costs](int64_t bytes, int64_t native, const char* what) {
+    if (bytes <= native) return;
+    costs += (costs.empty() ? "" : " and ") + Bytes(bytes) + " instead of " + Bytes(native) + what;
   };
+  add(lowered.cost.wire_bytes, lowered.native_cost.wire_bytes, " on the wire");
+  add(lowered.cost.memory_bytes, lowered.native_cost.memory_bytes, " of results");
   return lowered.name + " of " + shapes + " on " + plan.target.name +
          (lowered.rule == Rule::kHost ? " goes through the host: "
                                       : " is lowered by its fallback: ") +
-         lowered.why + ". It costs each rank " +
-         more(lowered.cost.wire_bytes, lowered.native_cost.wire_bytes) + " on the wire and " +
-         more(lowered.cost.memory_bytes, lowered.native_cost.memory_bytes) + " of results";
+         lowered.why + ". It costs each rank " + costs;
 }
 
 using Reason = std::tuple<std::string, std::string, std::string>;  // op, device, why
@@ -65,8 +67,8 @@ void ApplyPolicy(const Reason& reason, const Describe& describe, const Site& sit
   const CallSite at = Resolve(site);
   const std::string text =
       describe() +
-      ". It is said once for each op, device and reason; TORCH_XLA_CC_FALLBACK "
-      "or torch_xla_cc.fallback() allow or forbid it";
+      ". You are told once for each op, device and reason; TORCH_XLA_CC_FALLBACK=allow or "
+      "torch_xla_cc.fallback('allow') silences this, and 'error' forbids it";
   const std::string file = at.file.empty() ? "<unknown>" : at.file;
   if (PyErr_WarnExplicit(Python().fallback_warning.ptr(), text.c_str(), file.c_str(), at.line,
                          nullptr, nullptr) != 0) {

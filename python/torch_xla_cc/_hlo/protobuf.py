@@ -41,8 +41,10 @@ message HloModuleProtoWithConfig { HloModuleProto hlo_module = 1; }
 message HloModuleProto {
   string name = 1; string entry_computation_name = 2; repeated HloComputationProto computations = 3;
   ProgramShapeProto host_program_shape = 4; int64 id = 5; int64 entry_computation_id = 6;
-  HloScheduleProto schedule = 7; StackFrameIndexProto stack_frame_index = 17;
+  HloScheduleProto schedule = 7; DeviceAssignmentProto device_assignment = 15;
+  StackFrameIndexProto stack_frame_index = 17;
 }
+message DeviceAssignmentProto { int32 replica_count = 1; int32 computation_count = 2; }
 message HloScheduleProto { map<int64, InstructionSequence> sequences = 1; }
 message InstructionSequence { repeated int64 instruction_ids = 1; }
 message HloComputationProto {

@@ -37,7 +37,7 @@ class Capture:
     The steps before it run. A rank that ends with collectives pending steps once more, as it does
     under launch. What is taken does not run, and may be for a device that is not here: `target`.
 
-    With `alone` that rank of a world on paper is the only one there is, and this thread.
+    With `alone` that rank of a dry-run world is the only one there is, and this thread.
     """
 
     def __init__(

@@ -10,6 +10,7 @@ from itertools import groupby
 from .advice import Advice
 from .heat import heat_map
 from .html_parts import number, page_of, places, source, table
+from .quotes import Quotes
 from .record import Record
 from .rows import Row
 from .timeline import LEGEND, most_bytes, shown, timeline
@@ -18,22 +19,23 @@ from .words import became, overlap, ranks, short
 _WIDTH, _LINE = 1000, 22  # of the pictures of schedules, in units of SVG
 
 
-def page(reports: Sequence[Record]) -> str:
+def page(reports: Sequence[Record], quotes: Quotes | None = None) -> str:
     """The whole file, of one report or of several."""
+    quotes = quotes or Quotes()
     titles = [report.title for report in reports]
     links = "".join(f'<a href="#r{i}">{escape(title)}</a>' for i, title in enumerate(titles))
-    articles = "".join(_article(f"r{i}", report) for i, report in enumerate(reports))
+    articles = "".join(_article(f"r{i}", report, quotes) for i, report in enumerate(reports))
     nav = f'<nav aria-label="Programs">{links}</nav>'
     return page_of(", ".join(titles[:3]), nav, articles)
 
 
-def _article(name: str, report: Record) -> str:
+def _article(name: str, report: Record, quotes: Quotes) -> str:
     parts = [
         f'<article id="{name}"><h1>{escape(report.title)}</h1>{_first_lines(report)}',
         _totals(report),
         f'<p class="failure" role="alert">{escape(report.failure)}</p>' if report.failure else "",
         f"<h2>Collectives</h2>{_collectives(name, report)}",
-        f"<h2>Schedule</h2>{_schedule(name, report)}",
+        f"<h2>Schedule</h2>{_schedule(name, report, quotes)}",
         f"<h2>Advice</h2>{_advice(report.advice)}" if report.advice else "",
         f"<h2>Bytes by operation</h2>{_by_opcode(report)}",
         f"<h2>Traffic between ranks</h2>{heat_map(report.traffic())}</article>",
@@ -49,7 +51,7 @@ def _totals(report: Record) -> str:
     figures = [
         ("ranks", f"{report.world:,}"),
         ("collectives", f"{len(report.rows):,}"),
-        ("bytes that come to a rank", f"{report.wire_bytes:,}"),
+        ("bytes received by a rank", f"{report.wire_bytes:,}"),
         *((f"memory: {name}", f"{size:,}") for name, size in report.memory.items()),
     ]
     items = "".join(f"<div><dt>{escape(name)}</dt><dd>{n}</dd></div>" for name, n in figures)
@@ -111,14 +113,14 @@ def _by_opcode(report: Record) -> str:
         )
         for opcode, size in sizes.most_common()
     ]
-    return table("Bytes that come to a rank", ("operation", "how many", "bytes", ""), lines)
+    return table("Bytes received by a rank", ("operation", "how many", "bytes", ""), lines)
 
 
-def _schedule(name: str, report: Record) -> str:
+def _schedule(name: str, report: Record, quotes: Quotes) -> str:
     """The timeline; of a program whose instructions are not known, its collectives alone."""
     if not report.schedule:
         return _pictures(report)
-    return LEGEND + timeline(name, report, most_bytes(report))
+    return LEGEND + timeline(name, report, most_bytes(report), quotes)
 
 
 def _pictures(report: Record) -> str:

@@ -9,6 +9,7 @@ from html import escape
 
 from .compare import Comparison, Pair
 from .html_parts import number, page_of, places, table
+from .quotes import Quotes
 from .record import Record
 from .rows import Row
 from .timeline import LEGEND, most_bytes, timeline
@@ -17,11 +18,12 @@ from .words import became, overlap, short
 _ABSENT = '<span class="absent">not there</span>'
 
 
-def page(found: Sequence[Comparison]) -> str:
+def page(found: Sequence[Comparison], quotes: Quotes | None = None) -> str:
     """The whole file."""
+    quotes = quotes or Quotes()
     titles = [_title(one) for one in found]
     links = "".join(f'<a href="#d{i}">{escape(title)}</a>' for i, title in enumerate(titles))
-    articles = "".join(_article(f"d{i}", one) for i, one in enumerate(found))
+    articles = "".join(_article(f"d{i}", one, quotes) for i, one in enumerate(found))
     nav = f'<nav aria-label="Programs">{links}</nav>'
     return page_of(", ".join(titles[:3]), nav, articles)
 
@@ -31,13 +33,13 @@ def _title(found: Comparison) -> str:
     return a if a == b else f"{a} / {b}"
 
 
-def _article(name: str, found: Comparison) -> str:
+def _article(name: str, found: Comparison, quotes: Quotes) -> str:
     verdict = "The same collectives" if found.equal else _changes(found)
     parts = [
         f'<article id="{name}"><h1>{escape(_title(found))}</h1><p>{verdict}.</p>',
         f"<h2>In figures</h2>{_figures(found)}",
         f"<h2>Collectives</h2>{_pairs(found)}",
-        "<h2>Schedules</h2>" + _schedules(name, found) if _have_schedules(found) else "",
+        "<h2>Schedules</h2>" + _schedules(name, found, quotes) if _have_schedules(found) else "",
         "</article>",
     ]
     return "".join(parts)
@@ -60,7 +62,7 @@ def _figures(found: Comparison) -> str:
 
 
 def _of_record(record: Record) -> Iterator[tuple[str, int]]:
-    yield "bytes that come to a rank", record.wire_bytes
+    yield "bytes received by a rank", record.wire_bytes
     for field in dataclasses.fields(record.summary):
         yield field.name.replace("_", " "), getattr(record.summary, field.name)
     counts = Counter(row.after for row in record.rows if row.compiled)
@@ -109,12 +111,12 @@ def _have_schedules(found: Comparison) -> bool:
     return bool(found.a.schedule or found.b.schedule)
 
 
-def _schedules(name: str, found: Comparison) -> str:
+def _schedules(name: str, found: Comparison, quotes: Quotes) -> str:
     """Side by side, or one below the other where there is no room."""
     most = max(most_bytes(found.a), most_bytes(found.b))
     sections = "".join(
         f'<section aria-label="{side}"><h3>{side}: {escape(record.title)}</h3>'
-        f"{timeline(f'{name}-{side}', record, most, in_table=False)}</section>"
+        f"{timeline(f'{name}-{side}', record, most, quotes, in_table=False)}</section>"
         for side, record in (("before", found.a), ("after", found.b))
     )
     return f'{LEGEND}<div class="sides">{sections}</div>'

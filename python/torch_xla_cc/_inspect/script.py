@@ -50,7 +50,7 @@ def programs(
       target: what the step is traced for.
       ranks: run the script once a rank, as torchrun does, if given.
       ran: called with the number of steps with collectives that rank 0 has run, after each.
-      alone: run the script once, as this rank, in a world on paper. It may launch its ranks, or be
+      alone: run the script once, as this rank, in a dry-run world. It may launch its ranks, or be
         one of torchrun.
     """
     title = f"{Path(path).name}, step {step}"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import linecache
 from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 
 from .html_parts import sized, source
+from .quotes import Quotes
 from .record import Record
 from .rows import Row
 from .schedule import COMPUTES, ENDS, MOST_PARTS, STARTS, WHOLE, Line, Part
@@ -20,7 +20,7 @@ _NAMED = 2  # instructions that a run is called after
 
 LEGEND = (
     "<p>The compiled program in the order of its schedule, from top to bottom. Bars are bytes, all "
-    'to one scale: <span class="key wire"></span> what a collective brings to a rank, <span '
+    'to one scale: <span class="key wire"></span> what a rank receives in a collective, <span '
     'class="key work"></span> what a computation reads and writes, or could in the time that its '
     "products take. A line at the right runs from the start of an asynchronous collective to its "
     "done: what stands beside it runs at the same time. Open a piece to see its instructions in "
@@ -28,14 +28,14 @@ LEGEND = (
 )
 
 
-def timeline(name: str, report: Record, most: int, in_table: bool = True) -> str:
+def timeline(name: str, report: Record, most: int, quotes: Quotes, in_table: bool = True) -> str:
     """Of each computation that has collectives; `name` begins the ids, `most` is the scale.
 
     `in_table`: the page has a table with a line for each of them, whose id begins so too.
     """
     pictures = []
     for computation, parts in groupby(report.schedule, key=lambda part: part.computation):
-        made = _Computation(name if in_table else "", report.rows, list(parts), most)
+        made = _Computation(name if in_table else "", report.rows, list(parts), most, quotes)
         pictures.append(made.html(report.lengths.get(computation, 0)))
     if len(report.schedule) == MOST_PARTS:
         pictures.append(f"<p>The first {MOST_PARTS:,} pieces are shown.</p>")
@@ -56,8 +56,11 @@ def shown(report: Record) -> set[int]:
 class _Computation:
     """The pieces of one computation, one below the other."""
 
-    def __init__(self, name: str, rows: Sequence[Row], parts: Sequence[Part], most: int) -> None:
+    def __init__(
+        self, name: str, rows: Sequence[Row], parts: Sequence[Part], most: int, quotes: Quotes
+    ) -> None:
         self._name, self._rows, self._parts, self._most = name, rows, parts, most
+        self._quotes = quotes
         self._flights = self._find_flights()
         self._busy: set[int] = set()  # pieces beside which a collective is under way
         for begin, end, _, _ in self._flights:
@@ -106,7 +109,7 @@ class _Computation:
             others = f"<p>Not shown: {escape(part.others)}.</p>" if part.others else ""
             return (
                 f'<div role="listitem" class="piece computes{busy}"{place}><details><summary>{head}'
-                f"</summary>{_listed(part.lines)}{others}</details></div>"
+                f"</summary>{_listed(part.lines, self._quotes)}{others}</details></div>"
             )
         row = self._rows[part.row]
         # The start of a fusion that is a collective has no line of its own.
@@ -115,7 +118,7 @@ class _Computation:
             head = f'<span class="what">{escape(row.after)}-done</span>'
             return (
                 f'<div role="listitem" class="piece ends {_state(row)}"{place}><details><summary>'
-                f"{head}</summary>{_listed(lines)}</details></div>"
+                f"{head}</summary>{_listed(lines, self._quotes)}</details></div>"
             )
         head = (
             f'<span class="what">{escape(became(row))}</span> {_says_short(row)} '
@@ -129,7 +132,7 @@ class _Computation:
         return (
             f'<div role="listitem" class="piece {escape(part.kind)} {_state(row)}"'
             f"{named}{place}><details>"
-            f"<summary>{head}</summary>{_listed(lines)}{link}</details></div>"
+            f"<summary>{head}</summary>{_listed(lines, self._quotes)}{link}</details></div>"
         )
 
     def _bar(self, kind: str, size: int) -> str:
@@ -169,30 +172,12 @@ def _named(line: Line) -> str:
     return escape(line.what) + (f" of {place}" if place else "")
 
 
-def _listed(lines: Sequence[Line]) -> str:
+def _listed(lines: Sequence[Line], quotes: Quotes) -> str:
     items = []
     for line in lines:
         place = source(line.file, line.line)
         size = f" {sized(line.work_bytes)}" if line.work_bytes else ""
         items.append(f"<li><code>{escape(line.text)}</code>{size} {place}</li>")
     places = dict.fromkeys((line.file, line.line) for line in lines)
-    snippets = [snippet for place in places if (snippet := _snippet(*place))]
+    snippets = [snippet for place in places if (snippet := quotes.snippet(*place))]
     return f'<ul class="hlo">{"".join(items)}</ul>{"".join(snippets[:_SNIPPETS])}'
-
-
-def _snippet(file: str, line: int) -> str:
-    """The line of Python, and what is around it, if the file is here.
-
-    Of other files than Python's nothing is shown: the page may be mailed, and a dump that came from
-    elsewhere may name any.
-    """
-    if not file.endswith(".py"):
-        return ""
-    around = [(n, linecache.getline(file, n).rstrip()) for n in range(line - 1, line + 2) if n > 0]
-    if not any(text for n, text in around if n == line):
-        return ""
-    shown = [f"{n:>5}  {escape(text)}" for n, text in around]
-    marked = [
-        f"<b>{text}</b>" if n == line else text for (n, _), text in zip(around, shown, strict=True)
-    ]
-    return f'<pre aria-label="{escape(f"{file}:{line}")}">' + "\n".join(marked) + "</pre>"

@@ -1,4 +1,4 @@
-"""How calls of torch.distributed are carried out: in the graph, and of a world on paper."""
+"""How calls of torch.distributed are carried out: in the graph, and in a dry-run world."""
 
 from __future__ import annotations
 

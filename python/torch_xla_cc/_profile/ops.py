@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from .._hlo import proto, protobuf
 from .._hlo.collectives import Collective, finder
+from .ranks import numbers
 from .threads import Threads
 from .xplane import Plane, Space, TraceError
 
@@ -23,6 +24,7 @@ class Program:
     name: str
     collectives: dict[str, Collective]  # by the name of their instruction
     holders: frozenset[str]  # names of instructions that run others
+    ranks: int = 0  # for so many it was compiled, if it says so
 
 
 MEET = "ranks meet"
@@ -57,13 +59,15 @@ class Ran:
     ops: list[Op]  # in order of time, rank by rank; not what only runs others
     on_host: list[tuple[Op, ...]]  # where ranks that are threads met
     unknown: int  # instructions of which it is not known whose they are
+    are_guessed: bool  # ranks are numbered as the traces come
 
 
 def ran(spaces: Sequence[Space]) -> Ran:
     """Of the traces of all processes."""
     found: list[Op] = []
     on_host: list[tuple[Op, ...]] = []
-    for number, space in enumerate(spaces):
+    by_path = None  # asked for where events do not say whose they are
+    for place, space in enumerate(spaces):
         try:
             programs = {key: _program(data) for key, data in space.programs.items()}
         except (protobuf.DecodeError, ValueError) as error:
@@ -72,18 +76,27 @@ def ran(spaces: Sequence[Space]) -> Ran:
             if "hlo_op" not in plane.stat_ids:
                 continue
             threads = Threads(plane)
-            found += _of_plane(space, plane, threads, programs, number)
+            if pod := _POD.fullmatch(plane.name):
+                rank = int(pod[1])
+            elif threads.shared:
+                rank = _UNKNOWN
+            else:
+                by_path = by_path or numbers(spaces)
+                rank = by_path.ranks[place]
+            found += _of_plane(space, plane, threads, programs, rank)
             for ends, came in threads.meetings():
                 times = [(rank, space.start_ns + at) for rank, at in sorted(came.items())]
                 until = space.start_ns + ends
                 on_host.append(tuple(Op(rank, HOST, MEET, at, until) for rank, at in times))
     placed = [one for one in found if one.rank != _UNKNOWN]
     placed.sort(key=lambda one: (one.rank, one.begins_ns, -one.ends_ns))
-    return Ran(placed, on_host, len(found) - len(placed))
+    are_guessed = by_path is not None and by_path.are_guessed
+    return Ran(placed, on_host, len(found) - len(placed), are_guessed)
 
 
 def _program(data: bytes) -> Program:
     module = protobuf.HloModuleProtoWithConfig.FromString(data).hlo_module
+    devices = module.device_assignment
     computations = list(proto.computations(module))
     return Program(
         str(module.name),
@@ -91,14 +104,13 @@ def _program(data: bytes) -> Program:
         frozenset(
             one.name for some in computations for one in some.instructions if one.opcode in _HOLDERS
         ),
+        int(devices.replica_count * devices.computation_count),
     )
 
 
 def _of_plane(
-    space: Space, plane: Plane, threads: Threads, programs: dict[int, Program], number: int
+    space: Space, plane: Plane, threads: Threads, programs: dict[int, Program], rank: int
 ) -> Iterator[Op]:
-    pod = _POD.fullmatch(plane.name)
-    rank = int(pod[1]) if pod else number
     for place, line in enumerate(plane.message.lines):
         begin_ns = space.start_ns + line.timestamp_ns
         for event in line.events:

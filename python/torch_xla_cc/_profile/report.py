@@ -55,6 +55,7 @@ class RankTime:
     ns: int  # from the first that it did to the last
     collectives_ns: int
     waiting_ns: int  # of these
+    unmatched_ns: int  # of these, in such as not all of their ranks' traces have
     host_ns: int  # waiting before programs were handed over, beside what the device did
     last: int  # how often it came last
     kept_waiting_ns: int  # the others, all together, for it
@@ -70,13 +71,20 @@ class Profile:
     ranks: tuple[RankTime, ...]
     alone: int  # collectives of which the trace does not have all ranks
     unknown: int  # instructions of which it does not say whose they are
+    are_guessed: bool  # ranks are numbered in the order of their folders, which have no numbers
+
+    @property
+    def missing(self) -> list[int]:
+        """Ranks that no trace is of."""
+        traced = {rank.rank for rank in self.ranks}
+        return [rank for rank in range(self.world) if rank not in traced]
 
     def to_json(self) -> str:
         """For programs; times are nanoseconds."""
         found = dataclasses.asdict(self)
         for made, row in zip(found["rows"], self.rows, strict=True):
             made |= {"moving_ns": row.moving_ns, "bytes_per_s": row.bytes_per_s}
-        return json.dumps({"version": _VERSION, **found}, indent=2)
+        return json.dumps({"version": _VERSION, **found, "missing": self.missing}, indent=2)
 
 
 def profile(folder: str, spaces: Sequence[Space]) -> Profile:
@@ -98,13 +106,17 @@ def _profile(folder: str, spaces: Sequence[Space]) -> Profile:
             f"{folder}: the trace has no instruction of a program that a rank ran. Let it run for "
             "whole steps, and under torch_xla_cc.launch, or on the pod"
         )
-    world = max(op.rank for op in found.ops) + 1
+    # The programs know of ranks that are not traced.
+    world = max(max(op.rank + 1, op.program.ranks) for op in found.ops)
     if world > _MOST_RANKS:
-        raise TraceError(f"{folder}: a trace is of rank {world - 1}, of at most {_MOST_RANKS}")
+        raise TraceError(
+            f"{folder}: a trace is of {world:,} ranks, but at most {_MOST_RANKS:,} are read"
+        )
     met, alone = meetings(found, world)
     timed = _timed(met, alone, _Work(found.ops), world)
-    ranks = tuple(_ranks(found, met))
-    return Profile(folder, world, tuple(timed), ranks, len(alone), found.unknown)
+    ranks = tuple(_ranks(found, met, alone))
+    rest = (len(alone), found.unknown, found.are_guessed)
+    return Profile(folder, world, tuple(timed), ranks, *rest)
 
 
 def _timed(met: Sequence[Meeting], alone: Iterable[Op], work: _Work, world: int) -> list[Timed]:
@@ -176,11 +188,14 @@ class _Work:
         return sum(min(b, op.ends_ns) - max(a, op.begins_ns) for a, b in spans)
 
 
-def _ranks(found: Ran, met: Sequence[Meeting]) -> list[RankTime]:
+def _ranks(found: Ran, met: Sequence[Meeting], alone: Iterable[Op]) -> list[RankTime]:
     waited: dict[bool, Counter[int]] = {False: Counter(), True: Counter()}  # True: on the host
     kept: Counter[int] = Counter()
     inside: Counter[int] = Counter()
+    unmatched: Counter[int] = Counter()
     last = Counter(one.last.rank for one in met)
+    for op in alone:
+        unmatched[op.rank] += op.ns
     for one in met:
         for op in one.ops:
             waited[op.program is HOST][op.rank] += one.waited_ns(op)
@@ -197,6 +212,7 @@ def _ranks(found: Ran, met: Sequence[Meeting]) -> list[RankTime]:
             ends[rank] - begins[rank],
             inside[rank],
             waited[False][rank],
+            unmatched[rank],
             waited[True][rank],
             last[rank],
             kept[rank],

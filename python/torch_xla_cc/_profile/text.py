@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 from rich.text import Text
 
 from .._inspect.words import places, short
-from .report import Profile, Timed
+from .report import Profile, RankTime, Timed
 
 
 def tables(found: Profile) -> list[Table]:
@@ -19,15 +19,19 @@ def tables(found: Profile) -> list[Table]:
 def first_lines(found: Profile) -> list[str]:
     """What matters most."""
     runs = sum(row.runs for row in found.rows if row.predicted)
-    lines = [f"{found.folder}: {found.world} ranks, {runs} runs of collectives"]
-    whole = sum(rank.ns for rank in found.ranks)
-    inside = sum(rank.collectives_ns for rank in found.ranks)
-    waiting = sum(rank.waiting_ns for rank in found.ranks)
-    if whole:
+    missing = found.missing
+    traced = f"{found.world - len(missing)} of {found.world}" if missing else f"{found.world}"
+    lines = [f"{found.folder}: {traced} ranks, {runs} runs of collectives"]
+    if missing:
         lines.append(
-            f"{inside / whole:.0%} of the ranks' time in collectives: {waiting / whole:.0%} "
-            f"waiting for ranks that came later, {(inside - waiting) / whole:.0%} moving data"
+            f"no trace of {_ranks_in_words(missing)}, so '?' where they took part. Trace all "
+            "ranks at once to see who waited for whom"
         )
+    if found.are_guessed:
+        lines.append(
+            "ranks are numbered in the order of their folders: trace each into rank0, rank1, ..."
+        )
+    lines += _of_their_time(found.ranks)
     host = sum(rank.host_ns for rank in found.ranks)
     if host:
         lines.append(f"{ms(host)} ms waiting on the host, of all ranks together")
@@ -38,10 +42,36 @@ def first_lines(found: Profile) -> list[str]:
             f"{ms(late.kept_waiting_ns)} ms in all"
         )
     if found.alone:
-        lines.append(f"{found.alone} collectives that not all of their ranks' traces have")
+        lines.append(
+            f"{found.alone} runs of collectives that not all of their ranks have a trace of"
+        )
     if found.unknown:
         lines.append(f"{found.unknown} instructions of programs that were begun before the trace")
     return lines
+
+
+def _of_their_time(ranks: Sequence[RankTime]) -> list[str]:
+    """How much of it was in collectives, and how that was spent."""
+    whole = sum(rank.ns for rank in ranks)
+    if not whole:
+        return []
+    inside = sum(rank.collectives_ns for rank in ranks)
+    waiting = sum(rank.waiting_ns for rank in ranks)
+    unmatched = sum(rank.unmatched_ns for rank in ranks)
+    parts = []
+    if unmatched < inside or not inside:
+        parts += [
+            f"{waiting / whole:.0%} waiting for ranks that came later",
+            f"{(inside - waiting - unmatched) / whole:.0%} moving data",
+        ]
+    if unmatched:
+        parts.append(f"{unmatched / whole:.0%} in runs that not all of their ranks have a trace of")
+    return [f"{inside / whole:.0%} of the ranks' time in collectives: {', '.join(parts)}"]
+
+
+def _ranks_in_words(ranks: Sequence[int]) -> str:
+    named = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
+    return f"rank{'s' if len(ranks) > 1 else ''} {named}"
 
 
 def _collectives(found: Profile) -> Table:
@@ -93,9 +123,11 @@ def _ranks(found: Profile) -> Table:
     for heading in headings:
         table.add_column(heading, justify="right")
     for rank in found.ranks:
+        known = not rank.unmatched_ns or rank.unmatched_ns < rank.collectives_ns
         table.add_row(
-            *(str(rank.rank), ms(rank.ns), ms(rank.collectives_ns), ms(rank.waiting_ns)),
-            *(ms(rank.host_ns), f"{rank.last:,}", ms(rank.kept_waiting_ns)),
+            *(str(rank.rank), ms(rank.ns), ms(rank.collectives_ns)),
+            *(ms(rank.waiting_ns) if known else "?", ms(rank.host_ns)),
+            *((f"{rank.last:,}", ms(rank.kept_waiting_ns)) if known else ("?", "?")),
         )
     return table
 

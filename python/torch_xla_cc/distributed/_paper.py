@@ -35,8 +35,8 @@ class _Store(c10d_bindings.Store):  # type: ignore[misc]
         """What this rank has set; no other sets anything."""
         if key not in self._values:
             raise ValueError(
-                f"store.get: key = {key!r}, but on paper nobody has set it except this rank, which "
-                "has not. Leave out what the rank would get of another"
+                f"store.get: key = {key!r}, but it must be one that this rank has set: the dry-run "
+                "world of paper_world has no other rank. Leave out what one would have set"
             )
         return self._values[key]
 

@@ -19,7 +19,7 @@ Examples:
 """
 
 
-@click.command(epilog=_EPILOG)
+@click.command(epilog=_EPILOG, short_help="Show which collectives are native on which device.")
 @click.option(
     "--op",
     type=types.Name(types.OPS),
@@ -34,7 +34,7 @@ Examples:
 )
 @types.format_option("text", "json")
 def capabilities(op: str | None, target: str | None, format: str) -> int:
-    """Show what becomes of each collective on each device.
+    """Show which collectives are native on which device, and why not elsewhere.
 
     It is what the real compilers made of it: of float32, and groups of all ranks.
     docs/capabilities.md has the rest.

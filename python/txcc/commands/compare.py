@@ -23,24 +23,26 @@ Examples:
 """
 
 
-@click.command(epilog=_EPILOG)
+@click.command(epilog=_EPILOG, short_help="Compare two dumps, files of HLO, or reports.")
 @click.argument("paths", metavar="A B", nargs=-1, type=click.Path())
 @click.option(
     "--module", default="", show_default=False, help="Only modules with this in their names."
 )
+@types.source_option()
 @types.format_option("text", "json", "html")
-def compare(paths: tuple[str, ...], module: str, format: str) -> int:
-    """Show two dumps of XLA's, two files of HLO, or two reports, side by side.
+def compare(paths: tuple[str, ...], module: str, sources: tuple[str, ...], format: str) -> int:
+    """Compare two XLA dumps, two files of HLO, or two reports, side by side.
 
     Files that end in .json are reports of 'txcc inspect --format=json'.
 
-    Exits with 1 if they are not equal, or cannot be read.
+    Exits with 1 if they differ or cannot be read.
     """
     if len(paths) != 2:
         raise click.UsageError(f"Expected two folders or files, but there are {len(paths)}.")
+    types.refuse_sources(sources, format)
     package.stand_in()
     with package.in_parts():
-        from torch_xla_cc._inspect import compare, dump, html_compare, load
+        from torch_xla_cc._inspect import compare, dump, html_compare, load, quotes
 
     try:
         a, b = (_records(path, module) for path in paths)
@@ -48,7 +50,7 @@ def compare(paths: tuple[str, ...], module: str, format: str) -> int:
         raise Failure(str(error)) from error
     found = compare.compare_all(a, b)
     if format == "html":
-        print(html_compare.page(found))
+        print(html_compare.page(found, quotes.Quotes(sources)))
     else:
         print_all(found, format)
     return 0 if all(made.equal for made in found) else 1

@@ -15,10 +15,10 @@ Examples:
 """
 
 
-@click.command(epilog=_EPILOG)
+@click.command(epilog=_EPILOG, short_help="Print the script that completes words in a shell.")
 @click.argument("shell", type=types.Name(tuple(shells.SHELLS)))
 def completion(shell: str) -> int:
-    """Print what makes a shell complete txcc's words.
+    """Print the script by which a shell completes txcc's words.
 
     They are commands, options, targets and files. Have it run by the shell:
     in ~/.bashrc, or in ~/.zshrc after compinit.

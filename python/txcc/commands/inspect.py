@@ -27,17 +27,17 @@ Examples:
   txcc inspect --dump DIR --format=html > report.html
 
 \b
-A script that launches its ranks is run as it is, up to the step, on virtual CPU
-devices; one that torchrun starts needs --ranks. What is behind -- is the
-script's own. For a TPU or a GPU that is not here its compiler is asked: 'make
-compilers' in a clone, or pip install 'torch_xla_cc[aot,aot-gpu]', installs them.
+A script that launches its ranks itself runs as it is, up to the step, on virtual
+CPU devices. One that torchrun starts needs --ranks. What follows -- goes to the
+script. To compile for a TPU or GPU you need its compiler, not the device: run
+'make compilers' in a clone, or pip install 'torch_xla_cc[aot,aot-gpu]'.
 """
 # Of what the compiler is asked, and of what a dump is.
 _OF_SCRIPTS = ("target", "step", "ranks", "rank", "option", "timeout")
 _OF_DUMPS = ("module",)
 
 
-@click.command(epilog=_EPILOG)
+@click.command(epilog=_EPILOG, short_help="Show what became of the collectives of a script.")
 @click.argument("script", type=click.Path(), required=False)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @click.option(
@@ -50,17 +50,17 @@ _OF_DUMPS = ("module",)
 @click.option(
     "--step",
     type=click.IntRange(min=1),
-    help="Which of the script's steps that have collectives: 1, or 2 with --rank, if not given.",
+    help="Which step to show, of those that have collectives: 1 by default, 2 with --rank.",
 )
 @click.option(
     "--ranks",
     type=click.IntRange(min=1),
-    help="Run the script so often at once, as torchrun does, once a rank.",
+    help="Run the script once for each of so many ranks, as torchrun does.",
 )
 @click.option(
     "--rank",
     type=click.IntRange(min=0),
-    help="Run the script once, as this rank; the others are not run.",
+    help="Run the script once, as this rank, in a dry run without the others.",
 )
 @click.option(
     "--option",
@@ -68,23 +68,26 @@ _OF_DUMPS = ("module",)
     type=types.Setting(),
     multiple=True,
     metavar="NAME=VALUE",
-    help="For the compiler; as often as needed.",
+    help="An option for the compiler. May be given several times.",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=120.0,
-    help="Seconds for the compiler.",
+    help="How many seconds the compiler may take.",
 )
 @click.option(
-    "--dump", type=click.Path(), help="A folder that --xla_dump_to in XLA_FLAGS has filled."
+    "--dump",
+    type=click.Path(),
+    help="Instead of a script: a folder written by XLA_FLAGS=--xla_dump_to=DIR.",
 )
 @click.option(
     "--module",
     default="",
     show_default=False,
-    help="Of a dump: only modules with this in their names.",
+    help="With --dump: only modules with this in their names.",
 )
+@types.source_option()
 @types.format_option("text", "json", "html")
 def inspect(
     script: str | None,
@@ -97,22 +100,24 @@ def inspect(
     timeout: float,
     dump: str | None,
     module: str,
+    sources: tuple[str, ...],
     format: str,
 ) -> int:
-    """Show what the collectives of a script, or of a dump, became.
+    """Show what the compiler made of the collectives of a script or a dump.
 
     Exits with 1 if the ranks have different collectives, the compiler fails, or there is no such
     step.
     """
     if bool(script) == bool(dump):
         raise click.UsageError("Expected a script, or --dump DIR and no other word.")
+    types.refuse_sources(sources, format)
     _refuse(_OF_SCRIPTS if dump else _OF_DUMPS, "--dump" if dump else "a script")
     if dump:
-        _show(_of_dump(dump, module), format)
+        _show(_of_dump(dump, module), format, sources)
         return 0
     step = step or (1 if rank is None else 2)  # alone, a rank builds its model in the first
     run = (str(script), args, target, step, ranks, rank)
-    return _inspect_script(*run, dict(options), timeout, format)
+    return _inspect_script(*run, dict(options), timeout, format, sources)
 
 
 def _refuse(names: Sequence[str], beside: str) -> None:
@@ -146,6 +151,7 @@ def _inspect_script(
     options: dict[str, str],
     timeout_s: float,
     format: str,
+    sources: Sequence[str],
 ) -> int:
     os.environ["PJRT_DEVICE"] = "CPU"  # virtual devices, whatever is here
     package.load()
@@ -172,7 +178,7 @@ def _inspect_script(
     if rank is not None:
         verdict = f"rank {rank} of {programs[0][0].world} in a dry run for {target}"
     print(verdict, file=sys.stdout if format == "text" else sys.stderr)
-    _show(reports, format)
+    _show(reports, format, [*sources, os.path.dirname(path) or "."])
     return 1 if compared.divergence or any(one.failure for one in reports) else 0
 
 
@@ -192,10 +198,10 @@ def _reports(
     return reports
 
 
-def _show(reports: Sequence[Report], format: str) -> None:
+def _show(reports: Sequence[Report], format: str, sources: Sequence[str]) -> None:
     if format == "html":
-        from torch_xla_cc._inspect import html
+        from torch_xla_cc._inspect import html, quotes
 
-        print(html.page(reports))
+        print(html.page(reports, quotes.Quotes(sources)))
     else:
         print_all(reports, format)

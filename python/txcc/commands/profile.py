@@ -17,18 +17,18 @@ Examples:
   txcc profile --format=json traces/ > profile.json
 
 \b
-The folder is that of torch_xla.debug.profiler.start_trace(DIR). If ranks are
-processes, each traces into a folder of its own below it.
+DIR is what you gave to torch_xla.debug.profiler.start_trace(DIR). If ranks are
+processes, each of them traces into a folder of its own: DIR/rank0, DIR/rank1, ...
 """
 
 
-@click.command(epilog=_EPILOG)
+@click.command(epilog=_EPILOG, short_help="Show how long collectives took, and who waited.")
 @click.argument("folder", metavar="DIR", type=click.Path())
 @types.format_option("text", "json")
 def profile(folder: str, format: str) -> int:
-    """Show the time of each collective in a trace, and who waited for whom.
+    """Show how long each collective of a traced run took, and who waited for whom.
 
-    Of each process the newest trace below DIR is read. Exits with 1 if there is none.
+    Reads the newest trace of each process below DIR. Exits with 1 if there is none.
     """
     package.stand_in()
     with package.in_parts():

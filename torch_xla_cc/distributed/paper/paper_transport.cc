@@ -118,11 +118,12 @@ WorkPtr PaperTransport::AllToAll(const CallPtr& call, const Tensors& outputs,
   const at::Tensor& part = inputs[group().rank];
   for (size_t from = 0; from < outputs.size(); ++from) {
     if (outputs[from].numel() != part.numel()) {
-      throw BadValue(call->what + ": on paper each rank sends what this one does, so rank " +
-                     std::to_string(group().members[from]) + " sends it " +
-                     std::to_string(part.numel()) + " elements, but it expects " +
-                     std::to_string(outputs[from].numel()) +
-                     ". Have it send and expect the same of all");
+      throw BadValue(
+          call->what +
+          ": in a dry-run world (paper_world) each rank sends what this one does, so rank " +
+          std::to_string(group().members[from]) + " sends it " + std::to_string(part.numel()) +
+          " elements, but it expects " + std::to_string(outputs[from].numel()) +
+          ". Have it send and expect the same of all");
     }
     Give(outputs[from], part);
   }

@@ -1,4 +1,4 @@
-// A group of a world on paper, outside of the graph: models are built in it, though there are no
+// A group of a dry-run world, outside of the graph: models are built in it, though there are no
 // other ranks. What comes of a call is what would if each rank had passed what this one did. What
 // this rank would have got of another alone stays as it was: a receive, the part of a scatter.
 #pragma once
