@@ -65,8 +65,9 @@ _HEAD = """\
 
 Written by `benchmarks/client_steps.py`: examples of `examples/clients`, unmodified, as rank {rank}
 of a dry-run world ([inspect.md](inspect.md#one-rank-of-a-script)), compiled by each target's own
-compiler; torch_xla's own FSDP and ZeRO as eight ranks, and for no more. The models are small, so these rows say what becomes of the calls, and not how fast a
-large model is. How programs of layers compare with JAX's stands in [compiled.md](compiled.md).
+compiler; torch_xla's own FSDP and ZeRO as eight ranks, and for no more. The models are small, so
+these rows say what becomes of the calls, and not how fast a large model is. How programs of layers
+compare with JAX's stands in [compiled.md](compiled.md).
 
 - programs: of the step; several where it reads, whose figures are added up, and HBM is that of the
   largest ([inspect.md](inspect.md#steps-that-read)).
@@ -88,7 +89,17 @@ tokens for each rank, or for all where ranks share the layers. What differs:
 - No argument is overwritten by an output here. In a run it is, on both sides: by
   `donate_argnums` in JAX, and by torch_xla on its own.
 """
-_COLUMNS = ("programs", "traced", "compiled", "overlapped", "waiting", "link", "fewest", "ratio", "HBM")
+_COLUMNS = (
+    "programs",
+    "traced",
+    "compiled",
+    "overlapped",
+    "waiting",
+    "link",
+    "fewest",
+    "ratio",
+    "HBM",
+)
 _BESIDE = (
     *("compiled, ours / JAX's", "waiting", "link, ours", "JAX", "ratio"),
     *("HBM, ours", "JAX", "ratio"),

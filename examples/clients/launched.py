@@ -1,8 +1,8 @@
 """What the examples of torch_xla's own training code share: model, data, and how ranks start.
 
 Ranks are threads on four virtual CPU devices, or on as many as `--ranks` says; under torchrun each
-is a process. `--plain` trains the same model on the batches of all ranks together, in plain torch on
-the CPU: the losses are to be the same.
+is a process. `--plain` trains the same model on the batches of all ranks together, in plain torch
+on the CPU: the losses are to be the same.
 """
 
 from __future__ import annotations
@@ -108,6 +108,6 @@ def main(
         import torch_xla_cc
 
         torch_xla_cc.install()
-        losses = torch_xla_cc.launch(train, (options,), RANKS)[0]
+        losses = torch_xla_cc.launch(train, (options,), None if "RANK" in os.environ else RANKS)[0]
     for step, loss in enumerate(losses):
         print(f"step {step}: loss {loss!r}", flush=True)
