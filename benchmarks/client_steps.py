@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/steps.md"
 LIMIT_S = 400
 RANK = 1
+MOST_THREADS = 8  # ranks that run here as threads
 TARGETS = ("tpu:v5e:2x4", "tpu:v5e:16x16", "tpu:v5p:4x4x4", "gpu:h100x8")
 CLIENTS = {  # the script, its step, its own options
     "DDP": "ddp.py 3",
@@ -39,10 +40,18 @@ CLIENTS = {  # the script, its step, its own options
     "DTensor TP": "dtensor_tp.py 2",
     "DTensor TP x FSDP": "dtensor_tp.py 2 --tp=2 --fsdp=1",
     "DeepSpeed ZeRO 0": "deepspeed_zero.py 2 --stage=0",
+    "DeepSpeed ZeRO 1": "deepspeed_zero.py 2 --stage=1",
+    "DeepSpeed ZeRO 2": "deepspeed_zero.py 2 --stage=2",
+    "DeepSpeed ZeRO 3": "deepspeed_zero.py 2 --stage=3",
     "accelerate": "accelerate_gpt2.py 3",
+    "Trainer": "trainer_gpt2.py 3",
     "Megatron DP": "megatron_gpt.py 2",
     "Megatron TP x DP": "megatron_gpt.py 2 --tp=4",
     "Megatron TP x DP, sequence parallel": "megatron_gpt.py 2 --tp=4 --sequence-parallel=1",
+}
+LAUNCHED = {  # of torch_xla: no calls of torch.distributed, so all ranks run, where they are eight
+    "torch_xla FSDP": "xla_fsdp.py 2",
+    "torch_xla ZeRO": "xla_zero.py 2",
 }
 MLP = {  # of steps_mlp.py: how, and its step
     "DDP": "ddp 3",
@@ -56,9 +65,12 @@ _HEAD = """\
 
 Written by `benchmarks/client_steps.py`: examples of `examples/clients`, unmodified, as rank {rank}
 of a dry-run world ([inspect.md](inspect.md#one-rank-of-a-script)), compiled by each target's own
-compiler. The models are small, so these rows say what becomes of the calls, and not how fast a
-large model is. How programs of layers compare with JAX's stands in [compiled.md](compiled.md).
+compiler; torch_xla's own FSDP and ZeRO as eight ranks, and for no more. The models are small, so
+these rows say what becomes of the calls, and not how fast a large model is. How programs of layers
+compare with JAX's stands in [compiled.md](compiled.md).
 
+- programs: of the step; several where it reads, whose figures are added up, and HBM is that of the
+  largest ([inspect.md](inspect.md#steps-that-read)).
 - traced: collectives that the step calls; compiled: collective instructions in the program, of
   which *overlapped* compute beside them, and *waiting* do not.
 - link: bytes of the step on the busiest link; fewest: the fewest that these collectives need on
@@ -72,14 +84,22 @@ each array (`benchmarks/steps_jax.py`), whose compiler chooses the collectives. 
 tokens for each rank, or for all where ranks share the layers. What differs:
 
 - Where a compiler sees that a value is only used in bf16 (a TPU multiplies float32 so), it sends it
-  so, at half the bytes: JAX's weights in FSDP, and what enters layers that share a sequence. Of a
-  call with several operands, as FSDP2's gather is, it does not see that: there, ask for bf16
-  (`MixedPrecisionPolicy`).
+  so, at half the bytes: weights in FSDP, and what enters layers that share a sequence.
 - Gradients are outputs of PyTorch's step, since `.grad` keeps them until `zero_grad()`.
 - No argument is overwritten by an output here. In a run it is, on both sides: by
   `donate_argnums` in JAX, and by torch_xla on its own.
 """
-_COLUMNS = ("traced", "compiled", "overlapped", "waiting", "link", "fewest", "ratio", "HBM")
+_COLUMNS = (
+    "programs",
+    "traced",
+    "compiled",
+    "overlapped",
+    "waiting",
+    "link",
+    "fewest",
+    "ratio",
+    "HBM",
+)
 _BESIDE = (
     *("compiled, ours / JAX's", "waiting", "link, ours", "JAX", "ratio"),
     *("HBM, ours", "JAX", "ratio"),
@@ -94,19 +114,23 @@ def _size(count: float) -> str:
     return f"{count:.1f} GiB"
 
 
-def _row(said: dict[str, Any]) -> list[str]:
-    if said["failure"]:
-        return [f"failed: {said['failure'].splitlines()[0][:80]}"]
-    summary = said["summary"]
-    link, fewest = summary["link_bytes"], summary["fewest_link_bytes"]
-    figures = [summary[name] for name in ("traced", "instructions", "overlapped", "waits")]
-    known = link is not None and fewest
+def _row(said: list[dict[str, Any]]) -> list[str]:
+    """Of a step's programs: of all of them together, and the memory of the largest."""
+    for one in said:
+        if one["failure"]:
+            return [f"failed: {one['failure'].splitlines()[0][:80]}"]
+
+    def total(name: str) -> int:
+        return sum(one["times"] * one["summary"][name] for one in said)
+
+    link, fewest = total("link_bytes"), total("fewest_link_bytes")
     return [
-        *map(str, figures),
-        "-" if link is None else _size(link),
+        str(sum(one["times"] for one in said)),
+        *(str(total(name)) for name in ("traced", "instructions", "overlapped", "waits")),
+        _size(link),
         _size(fewest) if fewest else "-",
-        f"{link / fewest:.2f}" if known else "-",
-        _size(_held(said)) if said["memory"] else "-",
+        f"{link / fewest:.2f}" if fewest else "-",
+        _size(max(map(_held, said))) if said[0]["memory"] else "-",
     ]
 
 
@@ -116,9 +140,12 @@ def _held(said: dict[str, Any]) -> int:
     return memory["arguments"] + memory["outputs"] + memory["temporaries"] - memory["aliased"]
 
 
-def _inspected(path: Path, step: str, target: str, options: list[str]) -> dict[str, Any] | str:
-    """What is said of the script's step, or why there is nothing."""
-    command = [sys.executable, "-m", "txcc", "inspect", f"--rank={RANK}", f"--target={target}"]
+def _inspected(
+    path: Path, step: str, target: str, options: list[str], alone: bool = True
+) -> list[dict[str, Any]] | str:
+    """What is said of the programs of the script's step, or why there is nothing."""
+    command = [sys.executable, "-m", "txcc", "inspect", f"--target={target}"]
+    command += [f"--rank={RANK}"] if alone else []
     command += [f"--step={step}", "--timeout=300", "--format=json", str(path), "--", *options]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
     try:
@@ -130,13 +157,19 @@ def _inspected(path: Path, step: str, target: str, options: list[str]) -> dict[s
     if not done.stdout.strip():
         last = (done.stderr.strip().splitlines() or ["nothing said"])[-1]
         return f"refused: {last[:120]}"
-    said: dict[str, Any] = json.loads(done.stdout)[0]
+    said: list[dict[str, Any]] = json.loads(done.stdout)
     return said
 
 
 def _of_client(words: str, target: str) -> list[str]:
     script, step, *options = words.split()
-    said = _inspected(ROOT / "examples/clients" / script, step, target, options)
+    alone = words not in LAUNCHED.values()
+    if not alone:
+        ranks = programs.mesh(target)[0]
+        if ranks > MOST_THREADS:
+            return ["-"]
+        options = [*options, f"--ranks={ranks}"]
+    said = _inspected(ROOT / "examples/clients" / script, step, target, options, alone)
     return [said] if isinstance(said, str) else _row(said)
 
 
@@ -163,9 +196,12 @@ def _of_jax(target: str) -> dict[str, compiled_figures.Figures | str]:
     return found
 
 
-def _beside_jax(said: dict[str, Any] | str, jax: compiled_figures.Figures | str) -> list[str]:
-    if isinstance(said, str) or isinstance(jax, str):
-        return [said if isinstance(said, str) else f"JAX: {jax}"]
+def _beside_jax(
+    programs_of_step: list[dict[str, Any]] | str, jax: compiled_figures.Figures | str
+) -> list[str]:
+    if isinstance(programs_of_step, str) or isinstance(jax, str):
+        return [programs_of_step if isinstance(programs_of_step, str) else f"JAX: {jax}"]
+    (said,) = programs_of_step
     if said["failure"]:
         return [f"failed: {said['failure'].splitlines()[0][:80]}"]
     summary = said["summary"]
@@ -192,7 +228,8 @@ def _table(columns: tuple[str, ...], rows: Iterator[tuple[str, list[str]]]) -> l
 
 def part(target: str) -> str:
     """The tables of a target."""
-    clients = ((name, _of_client(words, target)) for name, words in CLIENTS.items())
+    both = {**CLIENTS, **LAUNCHED}
+    clients = ((name, _of_client(words, target)) for name, words in both.items())
     lines = [f"## {target}", "", *_table(_COLUMNS, clients), ""]
     jax = _of_jax(target)
 

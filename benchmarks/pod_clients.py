@@ -48,12 +48,14 @@ CLIENTS = {
     "DeepSpeed ZeRO 3": "deepspeed_zero.py --stage=3",
     "accelerate": "accelerate_gpt2.py",
     "Trainer": "trainer_gpt2.py",
+    "Trainer, no log": "trainer_gpt2.py --every=1000",
     "Megatron DP": "megatron_gpt.py",
     "Megatron DP, distributed optimizer": "megatron_gpt.py --distributed-optimizer=1",
     "Megatron TP": "megatron_gpt.py --tp=4",
     "Megatron TP x DP": "megatron_gpt.py --tp=2",
     "Megatron TP, sequence parallel": "megatron_gpt.py --tp=4 --sequence-parallel=1",
     "Megatron experts": "megatron_gpt.py --experts=4 --ep=4",
+    "Megatron experts, capacity": "megatron_gpt.py --experts=4 --ep=4 --capacity=2",
     "Megatron PP": "megatron_gpt.py --pp=2",
     "Megatron PP, interleaved": "megatron_gpt.py --pp=2 --vpp=2",
     "torch_xla FSDP": "xla_fsdp.py",
@@ -86,7 +88,25 @@ def end(run, before=common.Run.end):
     before(run)
 
 common.Run.steps, common.Run.say, common.Run.end = steps, say, end
+if os.path.basename(sys.argv[0]) in ("xla_fsdp.py", "xla_zero.py"):
+    import launched
+
+    def part(*args, before=launched.part):
+        seen["steps"].append(counts())
+        return before(*args)
+
+    def main(train, *args, before=launched.main, **options):
+        def trained(*its):
+            losses = train(*its)
+            seen["steps"].append(counts())
+            os.write(1, f"\\nPROGRAMS {json.dumps(seen['steps'])}\\n".encode())
+            return losses
+
+        before(trained, *args, **options)
+
+    launched.part, launched.main = part, main
 """
+_LAUNCHED = ("xla_fsdp.py", "xla_zero.py")  # torch_xla's own, whose losses are beside plain torch's
 _PATCHED = pod_steps.WITH_THE_POD.replace("runpy.run_path(", COUNTED + "\nrunpy.run_path(")
 
 
@@ -103,15 +123,24 @@ def ran(device: str, words: list[str], steps: int = STEPS) -> Ran | None:
     """Of an example on these devices; None if it failed."""
     os.environ["TORCH_XLA_CC_CALLS"] = "graph" if device == "POD" else "each"
     path, *options = words
-    if device == "gloo":
+    ranks = pod_steps.RANKS
+    if path in _LAUNCHED:
+        options.append(f"--ranks={ranks}")
+    if device == "gloo" and path in _LAUNCHED:
+        options.append("--plain")
+        ranks = 1
+    elif device == "gloo":
         options.append("--backend=gloo")
     script = str(pod_steps.ROOT / "examples/clients" / path)
     on = "CPU" if device == "gloo" else device
-    with pod_steps.torchrun(on, _PATCHED, script, *options, f"--steps={steps}") as running:
+    with (
+        mock.patch.object(pod_steps, "RANKS", ranks),
+        pod_steps.torchrun(on, _PATCHED, script, *options, f"--steps={steps}") as running,
+    ):
         out, _ = running.communicate()
     if running.returncode:
         return None
-    losses = [float(m[1]) for line in out.splitlines() if (m := _LOSS.match(line))]
+    losses = [float(m[1]) for line in out.splitlines() if (m := _LOSS.match(line))][:steps]
     ranks = [json.loads(line[len(_MARK) :]) for line in out.splitlines() if line.startswith(_MARK)]
     each = [(rows[WARM], rows[-1], len(rows) - 1 - WARM) for rows in ranks if len(rows) > WARM + 1]
     return Ran(

@@ -12,6 +12,7 @@ namespace xla_cc {
 #define XLA_CC_PYTHON_SIDE(FUNCTION)                              \
   FUNCTION(computation_from_module) /* torch_xla._XLAC */         \
   FUNCTION(user_computation)        /* torch_xla._XLAC */         \
+  FUNCTION(stand_in)                /* _runtime.stand_ins */      \
   FUNCTION(increment_counter)       /* torch_xla._XLAC */         \
   FUNCTION(running_target)          /* _runtime.device */         \
   FUNCTION(first_token)             /* _threads.read_hooks */     \

@@ -1,7 +1,8 @@
 """What the examples of torch_xla's own training code share: model, data, and how ranks start.
 
-Ranks are threads on four virtual CPU devices. `--plain` trains the same model on the batches of all
-ranks together, in plain torch on the CPU: the losses are to be the same.
+Ranks are threads on four virtual CPU devices, or on as many as `--ranks` says; under torchrun each
+is a process. `--plain` trains the same model on the batches of all ranks together, in plain torch
+on the CPU: the losses are to be the same.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import nn
 
 os.environ.setdefault("TORCH_XLA_CC_FALLBACK", "allow")
 
-RANKS = 4
+RANKS = 4  # unless --ranks says another number
 ROWS = 16  # of a rank's batch
 
 
@@ -94,17 +95,19 @@ def main(
 
     `defaults` are more options that are numbers, such as `reshard=1`.
     """
+    global RANKS
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--plain", action="store_true", help="one process, without XLA")
-    for name, value in {"steps": 30, **defaults}.items():
+    for name, value in {"steps": 30, "ranks": RANKS, **defaults}.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
     options = parser.parse_args()
+    RANKS = options.ranks
     if options.plain:
         losses = plain(options.steps, clip=bool(getattr(options, "clip", True)))
     else:
         import torch_xla_cc
 
         torch_xla_cc.install()
-        losses = torch_xla_cc.launch(train, (options,), RANKS)[0]
+        losses = torch_xla_cc.launch(train, (options,), None if "RANK" in os.environ else RANKS)[0]
     for step, loss in enumerate(losses):
         print(f"step {step}: loss {loss!r}", flush=True)

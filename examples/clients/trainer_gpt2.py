@@ -1,6 +1,8 @@
 """The Trainer of Hugging Face transformers: a small GPT-2, in data parallel.
 
 torchrun --standalone --nproc-per-node=4 examples/clients/trainer_gpt2.py
+
+It logs each step, or one of so many: `--every=10`.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import tempfile
 import torch
 from common import Run
 
-run = Run(__doc__)
+run = Run(__doc__, every=1)
 if run.is_xla:
     from torch_xla_cc.adapters import accelerate as adapter
 
@@ -40,7 +42,8 @@ trainer = Trainer(
         per_device_train_batch_size=4,
         learning_rate=1e-2,
         optim="adamw_torch",  # the fused one, which is the default, knows no XLA devices
-        logging_steps=1,
+        logging_steps=run.options.every,
+        logging_nan_inf_filter=False,  # which reads the loss in each step
         save_strategy="no",
         report_to=[],
         disable_tqdm=True,

@@ -49,6 +49,7 @@ from torch_xla_cc._ops.targets import lowering_for
 from torch_xla_cc._runtime import device as _device
 from torch_xla_cc._runtime import device_tensors as _device_tensors
 from torch_xla_cc._runtime import environment as _environment
+from torch_xla_cc._runtime import stand_ins as _stand_ins
 from torch_xla_cc._runtime import unpinned as _unpinned
 from torch_xla_cc._runtime.endings import RankFailed
 from torch_xla_cc._runtime.private import XLAC as _XLAC
@@ -76,6 +77,7 @@ _C.set_python_side(
     {
         "computation_from_module": _XLAC._xla_op_computation_from_module_proto,
         "user_computation": _XLAC._xla_user_computation,
+        "stand_in": _stand_ins.of,
         "increment_counter": _XLAC._xla_increment_counter,
         "running_target": _device.running_target,
         "first_token": _read_hooks.first_token,

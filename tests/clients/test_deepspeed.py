@@ -1,5 +1,6 @@
 """DeepSpeed: ZeRO, its own Adam, checkpoints, and what the adapter changes."""
 
+import json
 from pathlib import Path
 
 import forks
@@ -118,3 +119,15 @@ def test_uninstall_undoes_install(monkeypatch):
     assert all(new is not old for new, old in zip(state(), before, strict=True))
     adapter.uninstall()
     assert all(new is old for new, old in zip(state(), before, strict=True))
+
+
+@pytest.mark.parametrize(("stage", "calls"), [(1, [2, 1]), (2, [2, 1]), (3, [3, 0])])
+def test_the_step_of_a_tpu_is_reported_in_parts(stage, calls):
+    """It reads whether the norm of gradients is finite; on paper it is, and the step goes on."""
+    pytest.importorskip("libtpu", reason="pip install 'torch_xla_cc[aot]' brings the compiler")
+    options = ["--rank=1", "--target=tpu:v5e:2x4", "--format=json"]
+    script = runs.EXAMPLES / "deepspeed_zero.py"
+    done = forks.txcc("inspect", *options, script, "--", f"--stage={stage}", timeout=200)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "The step reads at utils.py:" in done.stderr
+    assert [one["summary"]["traced"] for one in json.loads(done.stdout)] == calls

@@ -95,17 +95,22 @@ def test_gradients_of_odd_widths(ranks, where, small):
         torch.testing.assert_close(found["xla"], found["cpu"])
 
 
-def test_on_a_tpu_nothing_is_joined():
-    """Weights are gathered and reduced as they are: joined, they took 40 MB of temporaries here."""
+@pytest.mark.parametrize(("how", "most"), [("fsdp_bf16", 1.01), ("fsdp", 0.76)])
+def test_on_a_tpu_nothing_is_joined(how, most):
+    """Weights are gathered and reduced as they are: joined, they took 40 MB of temporaries here.
+
+    Of float32 they are gathered in bf16, which is all that the products take.
+    """
     pytest.importorskip("libtpu", reason="pip install 'torch_xla_cc[aot]' brings the compiler")
     script = Path(__file__).parents[2] / "benchmarks/steps_mlp.py"
     command = [sys.executable, "-m", "txcc", "inspect", "--rank=1", "--target=tpu:v5e:2x4"]
-    command += ["--format=json", "--timeout=250", str(script), "--", "--how=fsdp_bf16"]
+    command += ["--format=json", "--timeout=250", str(script), "--", f"--how={how}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     (report,) = json.loads(done.stdout)
     rows = [(row["after"], operand) for row in report["rows"] for operand in row["operands"]]
     assert rows.count(("all-gather", "bf16[524288]")) == 4
-    assert rows.count(("reduce-scatter", "bf16[8,4096,128]")) == 4
+    dtype = "bf16" if how == "fsdp_bf16" else "f32"
+    assert rows.count(("reduce-scatter", f"{dtype}[8,4096,128]")) == 4
     assert report["memory"]["temporaries"] < 2**20
-    assert report["link_bytes"] < 1.01 * report["fewest_link_bytes"]
+    assert report["link_bytes"] < most * report["fewest_link_bytes"]

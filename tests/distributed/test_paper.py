@@ -9,6 +9,7 @@ import worlds
 from torch.distributed import _functional_collectives as functional
 
 import torch_xla_cc
+from torch_xla_cc._inspect import trace
 from torch_xla_cc.distributed import paper_world
 
 TARGET = "tpu:v5e:2x4"
@@ -85,8 +86,9 @@ def test_a_call_is_as_if_all_had_passed_the_same(ranks):
     assert whole.tolist() == [10.0] * 8
     dist.all_to_all_single(whole, own)
     assert whole.tolist() == [5.0] * 8
-    with pytest.raises(ValueError, match=r"dry-run world .* each rank sends what this one does"):
-        dist.all_to_all_single(torch.zeros(9, device=device), own, [2] + [1] * 7, [1] * 8)
+    uneven = torch.zeros(11, device=device)  # as many as it expects, of what it sends
+    dist.all_to_all_single(uneven, own, [2] + [0] + [1] * 5 + [4], [1] * 8)
+    assert uneven.tolist() == [0.0, 1.0, *[5.0] * 5, 0.0, 1.0, 2.0, 3.0]
 
 
 def test_objects_are_ones_own(ranks):
@@ -150,14 +152,25 @@ def test_the_target_is_of_the_world(ranks):
         torch_xla_cc.inspect(lambda: dist.all_reduce(ranks), target="tpu:v5e:2x2")
 
 
-def test_split_sizes_are_of_each_rank(ranks):
-    def step():
-        out = torch.empty(64, 512, device=ranks.device)
-        dist.all_to_all_single(out, ranks, [8] * 8, [8] * 8)
-        return out
+def exchanged(rows, received, sent):
+    out = torch.empty(sum(received), rows.size(1), device=rows.device)
+    dist.all_to_all_single(out, rows, received, sent)
+    return out
 
-    with pytest.raises(ValueError, match="its own split sizes only"):
-        torch_xla_cc.inspect(step, target=TARGET)
+
+def test_split_sizes(ranks):
+    """Other ranks send this one what it expects, and each other what this one sends them."""
+    even = torch_xla_cc.inspect(exchanged, ranks, [8] * 8, [8] * 8, target=TARGET)
+    assert even.counts == {"all-to-all": 1}
+    sent = [16, 0, 16, 0, 16, 8, 8, 0]
+    arguments = (ranks, [4] * 5 + [8, 0, 0], sent)
+    (call,) = trace.of_call("step", lambda: exchanged(*arguments), TARGET, None).calls
+    report = torch_xla_cc.inspect(exchanged, *arguments, target=TARGET)
+    assert call.op == "uneven_all_to_all"
+    assert "[16,0,16,0,16,4,8,0]" in call.name and call.results == ("f32[128,512]",)
+    assert report.counts == {"ragged-all-to-all": 1}
+    with pytest.raises(ValueError, match="sends itself 8 rows, but expects 4 of itself"):
+        torch_xla_cc.inspect(exchanged, ranks, [4] * 8, [8] * 8, target=TARGET)
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,10 @@ def test_scripts():
     assert [(row["before"], row["operands"]) for row in report["rows"]] == [
         (["all-reduce"], ["f32[1476]"])
     ]
-    # What it would read in its second step of the others is no number that it may go on with.
-    done = forks.txcc(*options[:3], examples / "ddp.py")
-    assert done.returncode == 1 and "--step=3" in done.stderr
+    # In its second step it reads what rank 0 has of the buckets' parameters.
+    done = forks.txcc(*options[:3], "--format=json", examples / "ddp.py")
+    assert done.returncode == 0, done.stderr
+    numbers, sizes, step = json.loads(done.stdout)
+    assert [row["operands"] for row in numbers["rows"]] == [["u32[7]"]]
+    assert [row["operands"] for row in sizes["rows"]] == [["u32[1]"]]
+    assert [row["operands"] for row in step["rows"]] == [["f32[1476]"]]

@@ -109,7 +109,7 @@ INSTANTIATE_TEST_SUITE_P(
     Lists, Choices,
     testing::Values(
         Case{"GatherCpu", AllGather{}, kMixed, kCpu, kNative, "all-gather all-gather"},
-        Case{"GatherTpu", AllGather{}, kMixed, kTpu, kNative, "all-gather all-gather"},
+        Case{"GatherTpu", AllGather{}, kMixed, kTpu, kNative, "all-gather all-gather all-gather"},
         Case{"ReduceCpu", AllReduce{}, kMixed, kCpu, kNative, "all-reduce all-reduce all-reduce"},
         Case{"ReduceTpu", AllReduce{}, kMixed, kTpu, kNative, "all-reduce all-reduce"},
         Case{"ScatterCpu", ReduceScatter{}, kMixed, kCpu, kNative, "reduce-scatter reduce-scatter"},

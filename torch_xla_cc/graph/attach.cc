@@ -66,7 +66,12 @@ std::vector<py::object> CallComputation(const Collective& collective, const Plan
     py::object token = elsewhere ? CallPython(Python().first_token, rank) : TokenOrFirst(rank);
     PyList_SET_ITEM(operands.ptr(), live.size(), token.release().ptr());
   }
-  PyObject* args[] = {plan.op_name, operands.ptr(), plan.computation};
+  auto computation = py::reinterpret_borrow<py::object>(plan.computation);
+  if (elsewhere) {
+    const py::bytes module(plan.lowered.bytes);
+    computation = CallPython(Python().stand_in, computation, module);
+  }
+  PyObject* args[] = {plan.op_name, operands.ptr(), computation.ptr()};
   PyObject* returned = PyObject_Vectorcall(Python().user_computation.ptr(), args, 3, nullptr);
   if (returned == nullptr) throw py::error_already_set();
   const py::list list = py::reinterpret_steal<py::list>(returned);

@@ -84,7 +84,7 @@ def _instruction(
     elif proto.opcode in PRODUCTS:
         instruction.products = _products(proto, instruction)
     if is_collective(proto.opcode):
-        instruction.groups = _groups(proto)
+        instruction.groups = groups_of(proto)
         instruction.dimensions = tuple(proto.dimensions)
         instruction.pairs = tuple((pair.source, pair.target) for pair in proto.source_target_pairs)
         if sent := proto.frontend_attributes.map.get(_SEND_PAIRS):
@@ -120,7 +120,8 @@ def _products(proto: protobuf.Message, one: Instruction) -> int:
     return products.of_convolution(one, labels, windows)
 
 
-def _groups(proto: protobuf.Message) -> Groups:
+def groups_of(proto: protobuf.Message) -> Groups:
+    """The groups of a HloInstructionProto that is a collective; () is all replicas, as one."""
     devices = proto.collective_device_list
     iota = devices.iota_replica_group_list
     if iota.num_replica_groups:

@@ -13,14 +13,17 @@ from torch_xla import runtime
 
 from .. import _C
 from .._ops.recording import Call, deliver, record
-from .._runtime import chains
+from .._runtime import chains, stand_ins
 from .._runtime.call_site import call_site
 from .._runtime.endings import result_of
 from .._threads import read_hooks
 from .._threads.launch import launch, timeout_of
 from .compiled import is_cpu
 from .lines import lines
+from .stand_ins import Alone
 from .trace import Step, Traced, living
+
+_MOST_READS = 1000  # in a step: each ends a program
 
 
 class Captured(BaseException):
@@ -37,7 +40,8 @@ class Capture:
     The steps before it run. A rank that ends with collectives pending steps once more, as it does
     under launch. What is taken does not run, and may be for a device that is not here: `target`.
 
-    With `alone` that rank of a dry-run world is the only one there is, and this thread.
+    With `alone` that rank of a dry-run world is the only one there is, and this thread. What its
+    step reads is as if every rank had passed what this one does.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class Capture:
         self._calls: list[Call] = []  # of all ranks, since record() began
         self._steps: dict[int, Step] = {}
         self._programs: dict[int, list[Traced]] = defaultdict(list)
+        self._running: list[_Rank] = []
 
     def run(self, fn: Callable[..., Any], args: Sequence[Any] = ()) -> list[tuple[Traced, ...]]:
         """`fn(rank, *args)` on each rank, up to the step; its programs, by rank.
@@ -78,12 +83,16 @@ class Capture:
                 launch(self._as_rank, (fn, *args), self._world, timeout_s=self._timeout_s)
             else:
                 # On a thread of autograd's a backward pass would be for another target.
-                with torch.autograd.set_multithreading_enabled(False):
+                with (
+                    torch.autograd.set_multithreading_enabled(False),
+                    stand_ins.standing(Alone(self._alone, self._world)),
+                ):
                     self._as_rank(0, fn, *args)  # of its device
         return [tuple(self._programs[rank]) for rank in range(self._ranks)]
 
     def _as_rank(self, rank: int, fn: Callable[..., Any], *args: Any) -> None:  # noqa: ANN401
         one = _Rank(rank)
+        self._running.append(one)
         try:
             with read_hooks.running(lambda _, *how: self._around(one, *how)), one.ends():
                 self._begin(one)
@@ -116,12 +125,13 @@ class Capture:
             return contextlib.nullcontext()  # nothing in it is of the target
         if self._alone is not None and one.traces and read and not chains.is_in(list(read)):
             return contextlib.nullcontext()  # a process, which meets the others in XLA, reads alone
-        if one.traces and not steps and not self._is_here:
+        if one.traces and not steps and self._alone is None and not is_cpu(self._target):
             last = one.pending[-1]
             raise StepError(
                 f"{self._title}: the step reads a tensor at {call_site()} after {last.op} of "
                 f"{last.file}:{last.line}, but it is traced for {self._target} and cannot run "
-                f"here. Read it after the step, or inspect {self._elsewhere}"
+                "here. Read it after the step, or inspect it for the target 'cpu', or one rank of "
+                "it: --rank=0"
             )
         if self._alone is not None and one.pending and not one.traces:
             last = one.pending[-1]
@@ -130,25 +140,26 @@ class Capture:
                 "torch.distributed, and in a dry run has nobody to meet before the step. Inspect "
                 "the script without --rank"
             )
-        return self._runs(one, steps)
+        one.read = read
+        return self._runs(one, "" if steps else call_site())
 
     @property
-    def _elsewhere(self) -> str:
+    def _values(self) -> str:
         if self._alone is None:
-            return "it for the target 'cpu'"
-        return (
-            f"a later step, --step={self._step + 1}: models are built in the first, and "
-            "DistributedDataParallel reads in the second what it makes for the others"
-        )
+            return "it has not, on these ranks"
+        return "values are here as if every rank had passed what this one does"
 
     @contextlib.contextmanager
-    def _runs(self, one: _Rank, steps: bool) -> Iterator[None]:
-        """Around a graph with collectives."""
+    def _runs(self, one: _Rank, read_at: str) -> Iterator[None]:
+        """Around a graph with collectives, which a read ends, or the step."""
+        steps = not read_at
         if one.traces:
-            found = self._take(one)
+            found = self._take(one, read_at)
             if steps:
                 found.drop()
                 raise Captured
+            if self._alone is not None:  # as where ranks are processes, all of it
+                read_hooks.run_all(one.rank)
         yield
         one.pending.clear()
         if steps:
@@ -166,23 +177,31 @@ class Capture:
                 f"{self._title}: rank {one.rank} has ended after {one.steps} steps with "
                 f"collectives, but step = {self._step} is asked for"
             )
-        self._take(one).drop()
+        self._take(one, "").drop()
 
-    def _take(self, one: _Rank) -> Step:
+    def _take(self, one: _Rank, read_at: str) -> Step:
         """Make a program of what is pending on the rank, when all ranks have come to this."""
+        if len(self._programs[one.rank]) >= _MOST_READS:
+            raise StepError(
+                f"{self._title}: it has read {_MOST_READS:,} times what collectives give, and now "
+                f"does at {read_at}. If that is a loop until something converges, or arrives: "
+                f"{self._values}. End it after some steps"
+            )
         if not self._meeting.come(self._timeout_s):
             raise _C.RanksDisagree(
                 f"{self._title}: rank {one.rank} has come to the end of step {self._step}, or to a "
                 "read in it, and another rank has not"
             )
         found = self._steps.pop(one.rank)
-        program = found.traced(self._title, tuple(one.pending), self._target, self._world)
+        program = found.traced(self._title, tuple(one.pending), self._target, self._world, read_at)
         self._programs[one.rank].append(program)
         return found
 
     def _look(self) -> None:
         found = living()
-        self._steps = {rank: Step(rank, found[rank]) for rank in range(self._ranks)}
+        self._steps = {
+            one.rank: Step(one.rank, [*found[one.rank], *one.read]) for one in self._running
+        }
 
     def _look_at_calls(self, one: _Rank) -> None:
         deliver()
@@ -205,6 +224,7 @@ class _Rank:
         self.modes = contextlib.ExitStack()  # that hold while it is
         self.issued = 0  # calls since its last step
         self.pending: list[Call] = []  # those of them that have not run
+        self.read: tuple[torch.Tensor, ...] = ()  # now, which Python may not know
 
     @contextlib.contextmanager
     def ends(self) -> Iterator[None]:

@@ -39,13 +39,14 @@ def matched(
 
 def _named(one: Collective, left: list[Collective]) -> list[Collective]:
     """Removes from `left` the one that has the same metadata."""
-    was, best = None, (False, False)
-    operands = one.operands
+    was, best = None, (False, False, False)
+    operands, elements = one.operands, _elements(one)
     for i, old in enumerate(left):
         if not _same_call(old, one):
             continue
         # A line in a loop makes several of the same name.
-        alike = old.opcode == one.opcode, old.operands == operands
+        same_size = _elements(old) == elements  # in another type, or with dimensions of one
+        alike = old.opcode == one.opcode, old.operands == operands, same_size
         if was is None or alike > best:
             was, best = i, alike
         if all(alike):
@@ -156,6 +157,10 @@ def _same_call(old: Collective, new: Collective) -> bool:
         is_other_stage = old.opcode == new.opcode and _all(old.groups) != _all(new.groups)
         return old.source == new.source and not is_other_stage
     return _may_become(old, new) and old.operands == new.operands
+
+
+def _elements(one: Collective) -> list[int]:
+    return [array.elements for array in one.operands]
 
 
 def _key(array: Array) -> _Key:

@@ -146,7 +146,7 @@ def world_of(target: str, nprocs: int | None) -> int:
 
 def of_programs(programs: Sequence[Programs]) -> RanksReport:
     """Of the programs of each rank."""
-    plain = {module: _without_lines(module) for module in {p.module for s in programs for p in s}}
+    plain = {module: without_lines(module) for module in {p.module for s in programs for p in s}}
     alike: dict[Hashable, list[int]] = defaultdict(list)
     for rank, some in enumerate(programs):
         keys = tuple(_call_key(call) for call in _issued(some))
@@ -234,7 +234,8 @@ def _instructions(programs: Programs) -> list[protobuf.Message]:
     ]
 
 
-def _without_lines(module: bytes) -> bytes:
+def without_lines(module: bytes) -> bytes:
+    """The same for programs that differ in what names their instructions only."""
     parsed = _parsed(module)
     for computation in parsed.computations:
         for instruction in computation.instructions:

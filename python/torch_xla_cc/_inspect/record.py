@@ -40,6 +40,7 @@ class Record:
     fewest_link_bytes: int = 0  # of what was called, by the same model
     # What the compiled program does in its order, around its collectives.
     schedule: tuple[Part, ...] = ()
+    times: int = 1  # that it runs in the step; the figures are of one
 
     @property
     def counts(self) -> Counter[str]:

@@ -115,7 +115,7 @@ def of_traced(programs: Sequence[Traced]) -> Report:
         made += not_compiled(some, world, target)
         made += [through_host(call) for call in one.calls if call.rule == HOST]
         were += some
-        work += asked(found, some)
+        work += asked(found, some, some)
     return Report(
         programs[0].name,
         target,
@@ -140,7 +140,7 @@ def _fewest(
     """Of what was called, but for what the compiler has found that nobody needs."""
     _, gone = matched(before, after)
     lives = [one for one in before if one not in gone]
-    return _link_bytes(asked(found, lives) if found else lives, target, world)
+    return _link_bytes(asked(found, before, lives) if found else lives, target, world)
 
 
 def _lengths(found: Finder, made: Iterable[Row]) -> dict[str, int]:

@@ -7,6 +7,7 @@ import gc
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from concurrent import futures
 from typing import Any, NoReturn, cast
 
 import torch
@@ -28,7 +29,7 @@ from .._hlo.collectives import Finder, finder
 from .._ops.call_modes import in_graph, on_paper
 from .._ops.recording import Call, record
 from .._ops.targets import lowering_for
-from .._runtime import chains
+from .._runtime import chains, stand_ins
 from .._runtime.private import XLAC
 from .._threads import read_hooks
 from .lines import lines, of_users
@@ -49,6 +50,7 @@ class Traced:
     calls: tuple[Call, ...]  # what was issued, if it was traced here
     target: str
     world: int
+    read_at: str = ""  # file:line, where it ends so; else with the step
 
     def finder(self) -> Finder:
         """Of its collectives."""
@@ -74,20 +76,34 @@ class Step:
 
     def __init__(self, rank: int, living: list[torch.Tensor]) -> None:
         self._rank = rank
-        grads = [
-            x for one in living if one.is_leaf and one.grad is not None for x in _plain(one.grad)
-        ]
+        grads = [x for one in _grads(living) for x in _plain(one)]
         pending = {XLAC._xla_get_tensor_id(x): x for x in (*living, *grads) if _is_pending(x)}
         self._tensors = [pending[number] for number in sorted(pending)]
 
-    def traced(self, title: str, calls: tuple[Call, ...], target: str, world: int) -> Traced:
+    def traced(
+        self, title: str, calls: tuple[Call, ...], target: str, world: int, read_at: str
+    ) -> Traced:
         """The program of it."""
-        return Traced(title, _module(self._tensors), calls, target, world)
+        return Traced(title, _module(self._tensors), calls, target, world, read_at)
 
     def drop(self) -> None:
         """Have nothing of it run, here or later."""
         read_hooks.drop(self._rank)
         _empty(self._tensors)
+
+
+def _grads(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Of those that are leaves.
+
+    Asked on another thread: this one may be in a kernel, as a read is, where torch cannot say what
+    a view is of that was written to.
+    """
+
+    def look() -> list[torch.Tensor]:
+        return [x.grad for x in tensors if x.is_leaf and x.grad is not None]
+
+    with futures.ThreadPoolExecutor(1) as another:
+        return another.submit(look).result()
 
 
 def of_call(
@@ -156,7 +172,7 @@ def _module(tensors: list[torch.Tensor]) -> bytes:
     unique = {id(x): x for x in tensors}
     if not unique:
         return b""
-    return of_users(XLAC._get_xla_tensors_hlo_proto(list(unique.values())))
+    return of_users(stand_ins.undone(XLAC._get_xla_tensors_hlo_proto(list(unique.values()))))
 
 
 def _xla_tensors(structure: Any) -> list[torch.Tensor]:  # noqa: ANN401 (any structure)

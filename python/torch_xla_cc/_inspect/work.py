@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from .._hlo import attributes
 from .._hlo.collectives import Collective, Finder
@@ -30,7 +31,7 @@ _ORDERED = "ordered_"
 _TOKEN = Array("s32", (1,))
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Work:
     """A collective as it was called."""
 
@@ -40,18 +41,38 @@ class Work:
     pairs: tuple[tuple[int, int], ...] | None = None
 
 
-def asked(found: Finder, some: Iterable[Collective]) -> Iterator[Transfer]:
-    """These, of a program that no compiler has seen; what is lowered to several instructions, or in
-    a fallback, as the one that was called."""
+def asked(
+    found: Finder, before: Sequence[Collective], lives: Iterable[Collective]
+) -> Iterator[Transfer]:
+    """Those that live, of a program that no compiler has seen; what is lowered to several
+    instructions, or in a fallback, as the one that was called: for each operand, if they have
+    instructions of their own."""
+    of_calls: dict[str, list[Collective]] = defaultdict(list)
+    for one in before:
+        of_calls[_call_of(found, one)].append(one)
     seen = set()
-    for one in some:
+    for one in lives:
         call = _call_of(found, one)
-        work = _work(found, call, one) if call else None
-        if work is None:
+        works = _works(found, call, one) if call else []
+        if not works:
             yield one
-        elif call not in seen:
-            seen.add(call)
-            yield work
+            continue
+        place = _place(of_calls[call], one, len(works))
+        if (call, place) not in seen:
+            seen.add((call, place))
+            yield works[place] if place is not None else _together(works)
+
+
+def _place(members: Sequence[Collective], one: Collective, operands: int) -> int | None:
+    """Which operand it moves, of those of its call, if each has as many instructions as another."""
+    if len(members) % operands or any(len(member.operands) > 1 for member in members):
+        return None
+    at = next(i for i, member in enumerate(members) if member is one)
+    return at // (len(members) // operands)
+
+
+def _together(works: Sequence[Work]) -> Work:
+    return dataclasses.replace(works[0], operand_bytes=sum(work.operand_bytes for work in works))
 
 
 def _call_of(found: Finder, one: Collective) -> str:
@@ -64,11 +85,12 @@ def _call_of(found: Finder, one: Collective) -> str:
     return name if name in found.callers else ""
 
 
-def _work(found: Finder, call: str, one: Collective) -> Work | None:
+def _works(found: Finder, call: str, one: Collective) -> list[Work]:
+    """What was called, for each operand; nothing if that is not known."""
     opcode = _OPS.get(one.source.op_type.removeprefix(_OURS))
     groups = _GROUPS.search(one.source.op_name)
     if opcode is None or groups is None or call not in found.signatures:
-        return None
+        return []
     takes, gives = found.signatures[call]
     if len(takes) > 1 and _is_token(takes) and _is_token(gives):
         takes = takes[:-1]
@@ -76,7 +98,7 @@ def _work(found: Finder, call: str, one: Collective) -> Work | None:
         listed = attributes.groups(groups["compact"])
     else:
         listed = tuple(map(tuple, json.loads(groups["lists"] or "[]")))
-    return Work(opcode, sum(array.bytes for array in takes), listed)
+    return [Work(opcode, array.bytes, listed) for array in takes]
 
 
 def _is_token(arrays: Sequence[Array]) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from torch_xla_cc import _C
+from torch_xla_cc._runtime import stand_ins
 from torch_xla_cc._runtime.private import XLAC, runtime
 
 
@@ -28,18 +29,19 @@ def _computation(
     dtype: torch.dtype,
     one: _Slice,
     gradient: bool,
-) -> object:
+) -> tuple[object, bytes]:
+    """Of torch_xla, and the module that it is of."""
     del target
     like = torch.empty((), dtype=dtype)
     module = _C.rank_slice_module(
         like, list(one.whole), one.dim, one.size, list(one.starts), gradient
     )
-    return XLAC._xla_op_computation_from_module_proto("xla_cc.rank_slice", module)
+    return XLAC._xla_op_computation_from_module_proto("xla_cc.rank_slice", module), module
 
 
 def _call(x: torch.Tensor, one: _Slice, *, gradient: bool) -> torch.Tensor:
     target = _C.current_target(), runtime.is_spmd()
-    computation = _computation(target, x.dtype, one, gradient)
+    computation = stand_ins.of(*_computation(target, x.dtype, one, gradient))
     (result,) = XLAC._xla_user_computation("xla_cc::rank_slice", [x], computation)
     return cast("torch.Tensor", result).to(x.dtype)  # of u16, u32 and u64 torch_xla loses the sign
 

@@ -38,8 +38,9 @@ def _make(changes: Changes) -> None:
     # 0 is what nobody shares: a model that is loaded gets what is there under each name.
     changes.wrap(safetensors.torch, "storage_ptr", partial(_storage_ptr, lambda x: 0))
     if importlib.util.find_spec("transformers"):
-        from transformers import pytorch_utils
+        from transformers import masking_utils, pytorch_utils
 
+        changes.wrap(masking_utils, "is_tracing", _is_tracing)
         # It saves weights that are shared once, and takes no two to be at one place.
         changes.wrap(pytorch_utils, "storage_ptr", partial(_storage_ptr, _storage))
     changes.after(PartialState._reset_state)
@@ -62,7 +63,9 @@ def install() -> None:
       already, and weights that they share;
     - Accelerator.get_state_dict, of which states and models are saved: it gives tensors of the
       host; and storage_ptr of safetensors.torch and of transformers. All ask where tensors lie in
-      memory, to find those that share it, and XLA tensors do not know.
+      memory, to find those that share it, and XLA tensors do not know;
+    - is_tracing of transformers.masking_utils: XLA tensors are traced, and what masks are for is
+      not read of them in each forward pass.
     """
     _patches.install()
 
@@ -87,6 +90,11 @@ def _state_dict(theirs: Any, *args: Any, **options: Any) -> dict[str, Any]:  # n
     """Accelerator.get_state_dict."""
     state = theirs(*args, **options)
     return {name: x.cpu() if isinstance(x, torch.Tensor) else x for name, x in state.items()}
+
+
+def _is_tracing(theirs: Callable[..., bool], tensor: Any = None) -> bool:  # noqa: ANN401
+    """Whether masks are to be made without a look at what is in them."""
+    return theirs(tensor) or (isinstance(tensor, torch.Tensor) and tensor.device.type == "xla")
 
 
 def _storage_ptr(of_xla: Callable[[torch.Tensor], int], theirs: Any, x: torch.Tensor) -> int:  # noqa: ANN401

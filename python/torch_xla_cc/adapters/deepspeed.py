@@ -22,8 +22,10 @@ from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import (  # typ
 from deepspeed.runtime.engine import DeepSpeedEngine  # type: ignore[import-untyped]
 from deepspeed.runtime.fp16 import loss_scaler  # type: ignore[import-untyped]
 from deepspeed.runtime.zero import stage3, stage_1_and_2  # type: ignore[import-untyped]
+from deepspeed.runtime.zero import utils as zero_utils
 
 import torch_xla_cc.distributed  # noqa: F401 (registers the backend)
+from torch_xla_cc._ops.call_modes import on_paper
 from torch_xla_cc._runtime.device_tensors import one_step
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc.adapters import _device_module, _modules
@@ -44,6 +46,8 @@ def _make(changes: Changes) -> None:
     changes.wrap(zero, "unscale_and_clip_grads", _unscale_and_clip)
     for module in (utils, loss_scaler, stage_1_and_2, stage3):
         changes.put(module, "has_inf_or_nan", _has_inf_or_nan)
+    for name in ("assert_lst_len_same_as_other_ranks", "get_lst_from_rank0"):
+        changes.wrap(zero_utils, name, _same_on_paper)
     changes.enter(_modules.patches.held())
     changes.enter(_device_module.patches.held())
 
@@ -71,7 +75,8 @@ def install() -> None:
     - DeepSpeedEngine._take_model_step: with adapters.optimizers it ends one step of the device, the
       gathering of parameters included, and not one for each group of parameters;
     - DeepSpeedZeroOptimizer.unscale_and_clip_grads, of ZeRO 1 and 2: it reads once more whether the
-      norm is finite.
+      norm is finite;
+    - in a world on paper, how ZeRO 3 compares lists with rank 0's: there is nobody to say them.
     """
     _patches.install()
 
@@ -158,6 +163,11 @@ def _unscale_and_clip(
     clip = ((norm / optimizer.loss_scale + 1e-6) / optimizer.clip_grad).clamp(min=1.0)
     for gradient in tensors[:-1]:
         gradient.data.mul_(1.0 / (clip * optimizer.loss_scale))
+
+
+def _same_on_paper(theirs: Callable[..., Any], numbers: list[int]) -> Any:  # noqa: ANN401
+    """zero.utils.get_lst_from_rank0, which gives a list, and its relative, which checks one."""
+    return numbers if on_paper() else theirs(numbers)
 
 
 def _has_inf_or_nan(x: torch.Tensor) -> torch.Tensor:

@@ -125,8 +125,7 @@ def paper_world(rank: int, world_size: int, backend: str = "xla_cc") -> Iterator
     torch.distributed, and trace their steps by `torch_xla_cc.inspect` for a target of as many
     devices. Outside of `inspect` the result of a call is what it would be if every rank had passed
     what this one did; what only another rank would know stays as it was (docs/distributed.md,
-    "Dry-run world"). In a step that is traced, an all_to_all with split sizes is a ValueError: a
-    rank knows only its own.
+    "Dry-run world").
 
     Args:
       rank: which of the ranks this process is.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Sequence
@@ -158,7 +159,7 @@ def _inspect_script(
     with package.in_parts():
         from torch_xla_cc import _aot
         from torch_xla_cc._aot.target import find_library
-        from torch_xla_cc._inspect import capture, compiled, script
+        from torch_xla_cc._inspect import capture, compiled, parts, script
         from torch_xla_cc._inspect import ranks as all_ranks
 
     try:  # before the script runs
@@ -177,6 +178,8 @@ def _inspect_script(
     verdict = compared.verdict
     if rank is not None:
         verdict = f"rank {rank} of {programs[0][0].world} in a dry run for {target}"
+    if why := parts.why_several(programs[0], rank is not None):
+        verdict += f". {why}"
     print(verdict, file=sys.stdout if format == "text" else sys.stderr)
     _show(reports, format, [*sources, os.path.dirname(path) or "."])
     return 1 if compared.divergence or any(one.failure for one in reports) else 0
@@ -185,16 +188,17 @@ def _inspect_script(
 def _reports(
     programs: Programs, target: str, timeout_s: float, options: dict[str, str]
 ) -> list[Report]:
-    from torch_xla_cc._inspect import report
+    from torch_xla_cc._inspect import parts, report
 
     reports = []
-    with working(f"Compiling for {target}", 2 * len(programs)) as begin:
-        for number, one in enumerate(programs, 1):
-            which = f" {number} of {len(programs)}" if len(programs) > 1 else ""
+    found = parts.distinct(programs)
+    with working(f"Compiling for {target}", 2 * len(found)) as begin:
+        for number, (one, times) in enumerate(found, 1):
+            which = f" {number} of {len(found)}" if len(found) > 1 else ""
             begin(f"Compiling program{which} for {target}: at most {timeout_s:g} s")
             sides = report.sides(one, timeout_s, options)
             begin(f"Looking for advice on program{which}")
-            reports.append(report.of_sides(*sides))
+            reports.append(dataclasses.replace(report.of_sides(*sides), times=times))
     return reports
 
 

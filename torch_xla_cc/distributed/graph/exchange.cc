@@ -17,6 +17,23 @@
 #include "torch_xla_cc/threads/meeting.h"
 
 namespace xla_cc {
+namespace {
+
+// What the ranks of a group would say whose other ranks do not exist: they send this one what it
+// expects, and each other what this one sends it.
+std::vector<Said> Supposed(const CallPtr& call, const RankGroup& group) {
+  const int own = group.rank;
+  if (call->sent[own] != call->received[own]) {
+    throw BadValue(call->what + ": the rank sends itself " + std::to_string(call->sent[own]) +
+                   " rows, but expects " + std::to_string(call->received[own]) +
+                   " of itself. Make them the same");
+  }
+  std::vector<Said> said(group.size(), SaidWithoutSite(*call));
+  for (int from = 0; from < group.size(); ++from) said[from].sent[own] = call->received[from];
+  return said;
+}
+
+}  // namespace
 
 std::vector<Said> GraphTransport::Told(const CallPtr& call) const {
   if (group().size() == 1) return {SaidWithoutSite(*call)};
@@ -34,14 +51,8 @@ std::vector<Said> GraphTransport::Told(const CallPtr& call) const {
 
 std::optional<at::Tensor> GraphTransport::Exchanged(const CallPtr& call,
                                                     const at::Tensor& input) const {
-  if (on_paper() && group().size() > 1) {
-    throw BadValue(
-        call->what +
-        ": each rank knows its own split sizes only, and no other rank is met while this "
-        "is traced. Trace all ranks: torch_xla_cc.compare_ranks, or launch");
-  }
-  if (!agrees()) RunPending(group(), call->timeout);  // others may wait for it
-  const std::vector<Said> calls = Told(call);
+  if (!on_paper() && !agrees()) RunPending(group(), call->timeout);  // others may wait for it
+  const std::vector<Said> calls = on_paper() ? Supposed(call, group()) : Told(call);
   const int64_t first = calls[0].sent[0];
   const bool alike = std::all_of(calls.begin(), calls.end(), [&](const Said& said) {
     return std::all_of(said.sent.begin(), said.sent.end(), [&](int64_t n) { return n == first; });

@@ -4,10 +4,10 @@
 
 #include <atomic>
 
+#include "torch_xla_cc/distributed/graph/rows.h"
 #include "torch_xla_cc/distributed/reductions.h"
 #include "torch_xla_cc/distributed/work.h"
 #include "torch_xla_cc/distributed/write_into.h"
-#include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/graph/attach.h"
 
 namespace xla_cc {
@@ -113,19 +113,20 @@ WorkPtr PaperTransport::ReduceScatterInto(const CallPtr& call, const Tensors& ou
 }
 
 // Each rank sends to each what this one sends to itself and to its namesakes: its part `rank`.
+// Where that has not as many elements as are expected, as many of all that this rank sends, over
+// again.
 WorkPtr PaperTransport::AllToAll(const CallPtr& call, const Tensors& outputs,
                                  const Tensors& inputs) {
   const at::Tensor& part = inputs[group().rank];
-  for (size_t from = 0; from < outputs.size(); ++from) {
-    if (outputs[from].numel() != part.numel()) {
-      throw BadValue(
-          call->what +
-          ": in a dry-run world (paper_world) each rank sends what this one does, so rank " +
-          std::to_string(group().members[from]) + " sends it " + std::to_string(part.numel()) +
-          " elements, but it expects " + std::to_string(outputs[from].numel()) +
-          ". Have it send and expect the same of all");
+  const at::Tensor all = Joined(inputs);
+  for (const at::Tensor& output : outputs) {
+    const int64_t count = output.numel();
+    if (count == part.numel()) {
+      Give(output, part);
+    } else if (count > 0 && all.numel() > 0) {
+      const int64_t times = (count - 1) / all.numel() + 1;
+      Give(output, all.repeat({times}).narrow(0, 0, count));
     }
-    Give(outputs[from], part);
   }
   return Done(call, outputs);
 }
