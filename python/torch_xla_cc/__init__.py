@@ -46,6 +46,7 @@ from torch_xla_cc._ops.channels import Channel
 from torch_xla_cc._ops.fallback_policy import FallbackWarning, fallback
 from torch_xla_cc._ops.recording import Call, record
 from torch_xla_cc._ops.targets import lowering_for
+from torch_xla_cc._processes import agreement as _agreement
 from torch_xla_cc._runtime import device as _device
 from torch_xla_cc._runtime import device_tensors as _device_tensors
 from torch_xla_cc._runtime import environment as _environment
@@ -55,7 +56,6 @@ from torch_xla_cc._runtime.endings import RankFailed
 from torch_xla_cc._runtime.private import XLAC as _XLAC
 from torch_xla_cc._runtime.versions import UnsupportedVersion
 from torch_xla_cc._threads import compile_bridge as _compile_bridge
-from torch_xla_cc._processes import agreement as _agreement
 from torch_xla_cc._threads import read_hooks as _read_hooks
 from torch_xla_cc._threads import worlds as _worlds
 from torch_xla_cc._threads.launch import launch

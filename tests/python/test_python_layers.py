@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parents[2] / "python" / PACKAGE
 FLOORS = (
     ("_C", "_runtime", "_hlo"),
     ("_pod",),
-    ("_aot", "_threads"),
+    ("_aot", "_threads", "_processes"),
     ("_ops",),
     ("xla_model", "functions", "_rings", "regions", "spmd", "distributed", "capabilities"),
     ("adapters",),

@@ -31,7 +31,8 @@ def outputs_as_parameters(module_bytes: bytes, outputs: int) -> tuple[bytes, lis
         places.setdefault(known, place)
     kept = _needed(root.id, by_id, stop=places)
     used = sorted(places[one] for one in kept if one in places)
-    parameters, instead = [], {}
+    parameters: list[protobuf.Message] = []
+    instead: dict[int, int] = {}
     for place in used:
         known = elements[outputs + place]
         one = protobuf.HloInstructionProto(

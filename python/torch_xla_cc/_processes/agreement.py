@@ -133,7 +133,7 @@ class Agreement:
                 pending = [x for x in tensors if is_pending(x)]
                 if not pending or not chains.is_in(pending):
                     return None
-                if not self._known.unknown(_calls.count()) or not self._known.needed(pending):
+                if self._known.any() and not self._known.needed(pending):
                     return self._known.evaluate(tensors)
                 self._want(Kind.READS, pending, self._run_live)
         return None
@@ -264,7 +264,9 @@ class Agreement:
         all_needs = [_unpacked(words) for _, *words in numbers]
         together = all(said.kind.wants and said.made == least for said in all_said)
         ends = [_end(said, needs) for said, needs in zip(all_said, all_needs, strict=True)]
-        served = [said.kind.wants and end <= least for said, end in zip(all_said, ends, strict=True)]
+        served = [
+            said.kind.wants and end <= least for said, end in zip(all_said, ends, strict=True)
+        ]
         needed = [
             needs.of_all if together else needs.wanted
             for needs, is_served in zip(all_needs, served, strict=True)
@@ -281,7 +283,7 @@ class Agreement:
         return _Outcome(served=served[self.rounds.rank], together=together)
 
     def _run_calls(self, calls: list[int]) -> None:
-        """Run calls that all ranks have made, the same on all, as one program if that is the same."""
+        """Run calls that all ranks have made, as one program if it is the same on all."""
         if not calls:
             return
         name = _number(self._known.shared(calls))
@@ -338,6 +340,7 @@ def _end(said: Said, needs: _Needs) -> int:
 
 _of_this_process: Agreement | None = None
 _waits: list[int] = []  # threads that wait for peers outside of calls
+_listen: set[int] = set()  # threads that listen, also for a world that has ended
 
 
 @contextlib.contextmanager
@@ -351,9 +354,14 @@ def waiting() -> Iterator[None]:
         _waits.remove(thread)
 
 
-def waits(thread: int) -> bool:
-    """Whether it does."""
-    return thread in _waits
+def listens() -> None:
+    """This thread does nothing else, from now on."""
+    _listen.add(threading.get_ident())
+
+
+def does_nothing(thread: int) -> bool:
+    """Whether it waits or listens, in code of this package."""
+    return thread in _waits or thread in _listen
 
 
 def idle_kind() -> Kind:

@@ -7,22 +7,31 @@ import os
 import threading
 import time
 import warnings
+from datetime import timedelta
 
 from torch_xla_cc._processes import agreement
 from torch_xla_cc._processes.agreement import Agreement
-from torch_xla_cc._processes.rounds import Poke
-from torch_xla_cc._threads import progress
+from torch_xla_cc._processes.rounds import Poke, Rounds
+from torch_xla_cc._runtime.private import c10d_bindings, runtime
+from torch_xla_cc._threads import progress, read_hooks
 
 _LOOK_S = 0.02
 _STEPS_QUIET_MS = 2000  # others can go on tracing, if nobody reads: rather come there, and be one
 
 
-def begin(agreed: Agreement) -> None:
-    """Listen, on a thread of its own, until the ranks' next agreement."""
+def begin(store: c10d_bindings.Store, rank: int, size: int, limit: timedelta) -> None:
+    """From now on the ranks of this world agree on what they run; and this one listens."""
+    read_hooks.stand()
+    device = read_hooks.default_rank()
+    one_program = runtime.device_type() not in ("CUDA", "GPU")  # NCCL's ranks are free to differ
+    run = functools.partial(read_hooks.run_all, device)
+    rounds = Rounds(store, rank, size, limit)
+    agreed = agreement.begin(Agreement(rounds, device, run, one_program=one_program))
     threading.Thread(target=_listen, args=(agreed, os.getpid()), daemon=True).start()
 
 
 def _listen(agreed: Agreement, pid: int) -> None:
+    agreement.listens()
     while os.getpid() == pid and agreement.active() is agreed:
         poke = agreed.rounds.listen()
         if poke is None:

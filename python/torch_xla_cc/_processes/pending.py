@@ -8,6 +8,7 @@ import torch
 
 from torch_xla_cc import _C
 from torch_xla_cc._processes import evaluate, living_tensors
+from torch_xla_cc._processes.evaluate import Program
 from torch_xla_cc._runtime import chains
 from torch_xla_cc._runtime.private import XLAC
 
@@ -91,6 +92,10 @@ class Known:
         chosen = evaluate.program(roots, results)
         return {owners[place] for place in chosen.used} - self._values.keys()
 
+    def any(self) -> bool:
+        """Whether there are any."""
+        return bool(self._values)
+
     def unknown(self, end: int) -> list[int]:
         """The first `end` calls without those that are known."""
         return [call for call in range(end) if call not in self._values]
@@ -112,12 +117,10 @@ class Known:
         found = iter(evaluate.run(chosen, pending, results, self._taken(chosen, owners)))
         return [next(found) if is_pending(x) else x for x in roots]
 
-    def _taken(self, chosen: evaluate.Program, owners: list[int]) -> list[torch.Tensor]:
+    def _taken(self, chosen: Program, owners: list[int]) -> list[torch.Tensor]:
         """The values that a program takes."""
         first = {call: owners.index(call) for call in {owners[place] for place in chosen.used}}
-        return [
-            self._values[owners[place]][place - first[owners[place]]] for place in chosen.used
-        ]
+        return [self._values[owners[place]][place - first[owners[place]]] for place in chosen.used]
 
     def _results(self, calls: Iterable[int]) -> tuple[list[torch.Tensor], list[int]]:
         """Their results, and which call each is of."""
@@ -131,7 +134,9 @@ class Known:
 
     def shared(self, calls: list[int]) -> bytes:
         """The program that runs these calls, by its name."""
-        return evaluate.program(self._results(calls)[0], self._results(sorted(self._values))[0]).name
+        return evaluate.program(
+            self._results(calls)[0], self._results(sorted(self._values))[0]
+        ).name
 
     def run_shared(self, calls: list[int]) -> None:
         """Run that program, which all ranks have."""
@@ -150,8 +155,12 @@ class Known:
             results = _calls.again(call, operands)
         evaluate.sync(results)
         count = len(_calls.results(call))
-        self._values[call] = [*results, *[self._no_token(rank)] * (count - len(results))]
+        tokens = [self._no_token(rank) for _ in range(count - len(results))]
+        self._values[call] = [*results, *tokens]
 
     def _no_token(self, rank: int) -> torch.Tensor:
-        """In the place of a token: the call has run, and orders nothing any more."""
-        return chains.first(rank)
+        """In the place of a token: the call has run, and orders nothing any more.
+
+        A new one: torch_xla takes programs of which inputs are one buffer for each other.
+        """
+        return chains.begun(rank)

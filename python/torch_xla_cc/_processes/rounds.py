@@ -33,9 +33,7 @@ class RanksGone(RuntimeError):
 class Rounds:
     """Those of a world."""
 
-    def __init__(
-        self, store: c10d_bindings.Store, rank: int, size: int, limit: timedelta
-    ) -> None:
+    def __init__(self, store: c10d_bindings.Store, rank: int, size: int, limit: timedelta) -> None:
         self.rank, self.size = rank, size
         self.number = 0
         self._limit = limit

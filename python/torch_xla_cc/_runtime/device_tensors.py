@@ -108,6 +108,13 @@ def xla_tensors_of(args: tuple[Any, ...]) -> list[torch.Tensor]:
     return [x for x in each if isinstance(x, torch.Tensor) and x.device.type == "xla"]
 
 
+def replace(tensors: list[torch.Tensor], values: list[torch.Tensor] | None) -> None:
+    """Have them be those, if there are any: as after they have run."""
+    for x, value in zip(tensors, values or (), strict=False):
+        if x is not value:
+            XLAC._replace_xla_tensor(x, value)
+
+
 def needs_run(tensor: torch.Tensor) -> bool:
     """Whether it is the result of something that has not run."""
     return bool(XLAC._check_tensor_need_materialization([tensor])[0])

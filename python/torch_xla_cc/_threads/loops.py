@@ -20,7 +20,7 @@ def put(
     changes: Changes,
     chained: Callable[[], bool],
     rank: Callable[[], int],
-    run_pending: Callable[[int], None],
+    run_pending: Callable[[int], object],
     run_live: Callable[[int], None],
 ) -> None:
     """Make the changes.

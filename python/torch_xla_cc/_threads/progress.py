@@ -198,7 +198,7 @@ def _is_in_torch_xla() -> bool:
     return any(
         _is_at_work(frame)
         for thread, frame in sys._current_frames().items()
-        if thread != own and not agreement.waits(thread)
+        if thread != own and not agreement.does_nothing(thread)
     )
 
 

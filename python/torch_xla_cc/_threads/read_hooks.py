@@ -2,11 +2,9 @@
 
 Every way in which torch_xla runs a pending graph goes through here while `launch` runs: the step
 marker and its relatives as wrapped functions of `_XLAC`, reads of single tensors as kernels in C++
-(torch_xla_cc/threads/read_hooks.h). Here a rank with pending collectives waits for its peers,
-mismatches are raised, and ranks that made the same program compile it once.
-
-A rank of a pod comes through here as well, from its first collective on: it meets nobody, but what
-is pending runs as a whole and in the order of the calls.
+(read_hooks.h). Here a rank with pending collectives waits for its peers, mismatches are raised, and
+ranks that made the same program compile it once. A rank of a pod comes through here as well, from
+its first collective on: it meets nobody, but what is pending runs as a whole, in the calls' order.
 """
 
 from __future__ import annotations
@@ -14,23 +12,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import re
 import threading
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from typing import Any
 
 import torch
 
 from torch_xla_cc import _C
 from torch_xla_cc._processes import agreement
-from torch_xla_cc._processes.agreement import Agreement
-from torch_xla_cc._processes.rounds import Rounds
 from torch_xla_cc._runtime import chains
-from torch_xla_cc._runtime.device_tensors import xla_tensors_of
+from torch_xla_cc._runtime.device_tensors import replace, xla_tensors_of
 from torch_xla_cc._runtime.patches import Changes, Patches
-from torch_xla_cc._runtime.private import XLAC, c10d_bindings, runtime
-from torch_xla_cc._threads import compile_lock, loops, salvage, traced
+from torch_xla_cc._runtime.private import XLAC, runtime
+from torch_xla_cc._threads import captured, compile_lock, loops, salvage, traced
 
 # Functions of _XLAC that run, or hand out, what pending tensors will be.
 _READERS = (
@@ -44,26 +38,14 @@ _READERS = (
 )
 
 
-# Given a rank, whether it steps, and else what it reads, if that is known: a context to run its
-# graph in, or to read in.
+# Given a rank, whether it steps, and else what it reads, if known: a context to do so in.
 Around = Callable[[int, bool, tuple[torch.Tensor, ...]], contextlib.AbstractContextManager[None]]
-
-
-class _Captured(bytes):
-    """The hash of a graph that torch.compile has captured, and the collectives in it.
-
-    They are not found by the hash: calls in groups of the same ranks make the same graph.
-    """
-
-    program: _C.Program | None = None
-    has_collectives = False  # where ranks do not meet
 
 
 class _Thread(threading.local):
     """What holds for one thread."""
 
     around: Around | None = None
-    hashed: _Captured | None = None  # the last graph
 
 
 _thread = _Thread()
@@ -229,13 +211,12 @@ def run_pending(rank: int, *read: torch.Tensor) -> list[torch.Tensor] | None:
     Where ranks agree on what they run, what this returns, if anything, is to be read instead.
     """
     _C.require_not_outlived()
-    agreed = None if _ranks_meet else agreement.active()
     with _around(rank, False, read):
         if _C.ranks_pending(rank):
             _step(f"xla:{rank}", None, wait=False, reset_scope=False)
-        elif agreed and read:
-            return agreed.read(list(read))
-        elif agreed:
+        elif agreed := None if _ranks_meet else agreement.active():
+            if read:
+                return agreed.read(list(read))
             agreed.step(functools.partial(run_all, rank))
         elif not _ranks_meet and chains.is_pending(rank, read):
             run_all(rank)
@@ -281,30 +262,14 @@ def _clear_pending_irs(device: str) -> None:
 
 def _get_graph_hash(tensors: list[torch.Tensor]) -> bytes:
     """`_XLAC._get_graph_hash`: of a graph that torch.compile captures, which it runs by this."""
-    _thread.hashed = _Captured(_hash(tensors))
-    return _thread.hashed
+    return captured.last(_hash(tensors))
 
 
 def _warm_up_cache(tensors: list[torch.Tensor], devices: list[str]) -> None:
-    """`_XLAC._xla_warm_up_cache`: torch.compile has captured a graph, which ends in `tensors`.
-
-    It is the one that was hashed last.
-    """
-    captured, _thread.hashed = _thread.hashed, None
+    """`_XLAC._xla_warm_up_cache`: torch.compile has captured a graph, which ends in `tensors`."""
+    hashed = captured.taken()
     _originals["_xla_warm_up_cache"](tensors, devices)
-    rank = _rank_of("")
-    if captured is not None and not _ranks_meet:
-        captured.has_collectives = chains.is_in(tensors)
-    if not _C.ranks_pending(rank):
-        return
-    nodes = re.findall(r"^ *%\d+ = .*? xla_cc::\w+\(", XLAC._get_xla_tensors_text(tensors), re.M)
-    if captured is None or captured != _hash(tensors):
-        raise RuntimeError(
-            "torch.compile: a graph with collectives was compiled that torch_xla's bridge has not "
-            "hashed just before, so it cannot be told what it is run by. Compile it with "
-            'backend="openxla"'
-        )
-    captured.program = _C.traced_program(rank, len(nodes))
+    captured.compiled(hashed, tensors, _rank_of(""), _hash, ranks_meet=_ranks_meet)
 
 
 def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tensor]:
@@ -323,7 +288,7 @@ def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tens
     if not _ranks_meet and (agreed := agreement.active()):
         if has_collectives:
             agreed.settle()
-        _become(read, agreed.read(read))
+        replace(read, agreed.read(read))
     elif _ranks_meet or has_collectives:
         run_pending(rank)
     elif read:
@@ -353,13 +318,6 @@ def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tens
     return results
 
 
-def _become(tensors: list[torch.Tensor], values: list[torch.Tensor] | None) -> None:
-    """Have them be those, if there are any: as after they have run."""
-    for x, value in zip(tensors, values or (), strict=False):
-        if x is not value:
-            XLAC._replace_xla_tensor(x, value)
-
-
 def _reader(name: str) -> Callable[..., Any]:
     def read(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (passed through)
         tensors = xla_tensors_of((*args, *kwargs.values()))
@@ -371,7 +329,7 @@ def _reader(name: str) -> Callable[..., Any]:
         with _C.rank_turn(rank):
             if not _ranks_meet and not tensors and agreement.calls_pending():
                 return None  # others may not want to run this, and who reads does what it needs
-            _become(tensors, _before_read(rank, *tensors))
+            replace(tensors, _before_read(rank, *tensors))
             return _originals[name](*args, **kwargs)
 
     return read
@@ -407,14 +365,9 @@ def _make(changes: Changes) -> None:
 _hooks = Patches("torch_xla_cc", _make)
 
 
-def agree(store: c10d_bindings.Store, rank: int, size: int, limit: timedelta) -> Agreement:
-    """From now on the ranks of this world agree on what they run."""
+def stand() -> None:
+    """Be there from now on."""
     _hooks.install()
-    device = default_rank()
-    one_program = runtime.device_type() not in ("CUDA", "GPU")  # NCCL's ranks are free to differ
-    run = functools.partial(run_all, device)
-    rounds = Rounds(store, rank, size, limit)
-    return agreement.begin(Agreement(rounds, device, run, one_program=one_program))
 
 
 @contextlib.contextmanager

@@ -18,11 +18,11 @@ from torch_xla import runtime
 from torch_xla_cc import _C
 from torch_xla_cc._C import CollectiveMismatchError, CollectiveTimeoutError, RanksDisagree
 from torch_xla_cc._ops.call_modes import in_graph, on_paper, one_buffer
+from torch_xla_cc._processes import agreement, listening
 from torch_xla_cc._runtime import coalescing as _coalescing
 from torch_xla_cc._runtime import replicas as _replicas
 from torch_xla_cc._runtime.private import backend_plugins, c10d_bindings
-from torch_xla_cc._processes import agreement, listening
-from torch_xla_cc._threads import progress, read_hooks
+from torch_xla_cc._threads import progress
 from torch_xla_cc._threads.worlds import this_rank
 from torch_xla_cc.distributed import _autograd, _flight
 from torch_xla_cc.distributed._end import leave_groups
@@ -46,7 +46,7 @@ __all__ = [
 
 BACKEND = "xla_cc"
 
-_CALLS = ("each", "graph")
+_CALLS = ("each", "graph", "agree")
 _CHECKS = ("off", "fingerprint", "full")  # CheckMode in store_check.h
 
 
@@ -58,12 +58,16 @@ def _check_mode() -> int:
     return _CHECKS.index(value)
 
 
-def _calls_stay() -> bool:
-    """TORCH_XLA_CC_CALLS: whether a call runs what is pending, or stays in the graph as well."""
-    value = os.environ.get("TORCH_XLA_CC_CALLS", "graph")
+def _calls(is_pod: bool) -> str:
+    """TORCH_XLA_CC_CALLS: whether a call runs what is pending, or stays in the graph as well.
+
+    On TPU and GPU "graph" is for programs whose ranks read and step after the same calls. With
+    "agree" ranks settle among themselves what they run, where they have to run the same programs.
+    """
+    value = os.environ.get("TORCH_XLA_CC_CALLS", "graph" if is_pod else "each")
     if value not in _CALLS:
         raise ValueError(f"TORCH_XLA_CC_CALLS = {value!r}, but it must be one of {_CALLS}")
-    return value == "graph"
+    return value
 
 
 def _members(options: Any) -> list[int]:  # noqa: ANN401 (types of c10d)
@@ -156,18 +160,19 @@ def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
             if not runtime.is_spmd():
                 devices = _devices(store, rank, size, timeout)
     is_pod = runtime.device_type() == "POD"
-    stay = in_graph and _calls_stay() and not runtime.is_spmd()
+    calls = _calls(is_pod) if in_graph else "each"
     group, milliseconds = _group(options, devices), _milliseconds(options)
     # The pod compares what runs, unless it is to be as a TPU pod (docs/pod.md).
     compares = is_pod and os.environ.get("TORCH_XLA_CC_POD_PROGRAMS") != "same"
-    if stay and is_pod:
+    agree = calls == "agree" and not compares and not runtime.is_spmd()
+    if calls != "each" and is_pod:
         progress.limit(sorted(devices or _members(options)), _C.bounded_ms(milliseconds))
-    if stay and compares:
+    if calls != "each" and is_pod and not agree:
         progress.begin(pod=True)
-    elif stay and size == runtime.world_size():  # all ranks of the programs are in this world
+    elif agree and not dist.is_initialized() and size == runtime.world_size():
         progress.begin(pod=False)
-        listening.begin(read_hooks.agree(store, rank, size, timeout))
-    stay = stay and (compares or agreement.active() is not None)
+        listening.begin(store, rank, size, timeout)
+    stay = calls != "each" and (not agree or agreement.active() is not None)
     return _C.process_backend(
         gloo, store, _check_mode(), in_graph, stay, compares, group, milliseconds
     )

@@ -111,8 +111,8 @@ class GraphTransport final : public Transport {
   std::optional<at::Tensor> Exchanged(const CallPtr& call, const at::Tensor& input) const;
 
   Groups groups_;
-  bool along_axis_;  // of a mesh: groups_ has the groups beside this one
-  Groups only_;      // this group, and ranks that are in none
+  bool along_axis_;                        // of a mesh: groups_ has the groups beside this one
+  Groups only_;                            // this group, and ranks that are in none
   std::shared_ptr<HostTransport> beside_;  // also of what compares a pending call later
   std::shared_ptr<Meeting> meeting_;
   const CallWays ways_;
