@@ -20,7 +20,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from enum import IntEnum
 from typing import NamedTuple
 
 import torch
@@ -30,71 +29,16 @@ from torch_xla_cc._C import RanksDisagree
 from torch_xla_cc._processes import evaluate
 from torch_xla_cc._processes.pending import Known, Living, is_pending, left
 from torch_xla_cc._processes.rounds import Poke, RanksGone, Rounds
+from torch_xla_cc._processes.said import MOST, Kind, Needs, Said, end_of, number_of, unpacked
 from torch_xla_cc._runtime import chains
 from torch_xla_cc._runtime.private import XLAC
 
 _calls = _C.noted_calls
-_MOST = 1000  # pending calls
-_WORDS = 17  # of 60 calls each
-_BITS = 60
 # After how many ms without being served all give up, if a rank that is behind waits for a peer
 # beside the graph; and if it does nothing, which may be such a wait, or a slow disk.
 _WAITS_MS = 1000
 _IDLE_MS = 10000
 _AGAIN_S = 0.05
-
-
-class Kind(IntEnum):
-    """Why a rank is in a round."""
-
-    STEPS = 1  # it would run all that it has
-    READS = 2
-    SETTLES = 3  # it would have its calls run, before something that runs by itself
-    PASSES = 4  # it is about to make its next call
-    IDLE = 5  # it does nothing with tensors
-    WAITS = 6  # the same, for a peer, beside the graph
-
-    @property
-    def wants(self) -> bool:
-        """Whether it waits for a round, and does not only answer in one."""
-        return self <= Kind.SETTLES
-
-
-class Said(NamedTuple):
-    """What a rank says in a round."""
-
-    kind: Kind
-    made: int  # calls
-    chain: int  # which they are
-    graph: int = 0  # what it would run as a whole: a hash
-    others: int = 0  # tensors that are not in that
-    waited: int = 0  # ms, if it would run something
-
-
-class _Needs(NamedTuple):
-    """The calls that have to run for a rank to go on."""
-
-    wanted: frozenset[int] = frozenset()  # for what it wants
-    of_all: frozenset[int] = frozenset()  # for all that it has
-
-    def packed(self) -> list[int]:
-        words = [0] * (2 * _WORDS)
-        for first, calls in ((0, self.wanted), (_WORDS, self.of_all)):
-            for call in calls:
-                words[first + call // _BITS] |= 1 << call % _BITS
-        return words
-
-
-def _unpacked(words: list[int]) -> _Needs:
-    found: list[set[int]] = [set(), set()]
-    for i, word in enumerate(words):
-        place = i % _WORDS * _BITS
-        found[i // _WORDS] |= {place + bit for bit in range(_BITS) if word >> bit & 1}
-    return _Needs(frozenset(found[0]), frozenset(found[1]))
-
-
-def _number(name: bytes) -> int:
-    return int.from_bytes(name[:7], "little") ^ int.from_bytes(name[7:14], "little")
 
 
 class _Outcome(NamedTuple):
@@ -164,12 +108,12 @@ class Agreement:
             return False
         return True
 
-    def _needs(self, kind: Kind, living: Living, read: list[torch.Tensor]) -> _Needs:
+    def _needs(self, kind: Kind, living: Living, read: list[torch.Tensor]) -> Needs:
         if kind == Kind.SETTLES:
             unknown = frozenset(self._known.unknown(_calls.count()))
-            return _Needs(unknown, unknown)
+            return Needs(unknown, unknown)
         of_all = frozenset(self._known.needed(living.pending + read))
-        return _Needs(frozenset(self._known.needed(read)) if read else of_all, of_all)
+        return Needs(frozenset(self._known.needed(read)) if read else of_all, of_all)
 
     def settle(self) -> None:
         """Have all calls run that were made: what follows runs by itself, and behind them."""
@@ -205,10 +149,10 @@ class Agreement:
     def before_call(self) -> None:
         """Answer those that wait; and what is pending is not to grow without end."""
         self.answer(Kind.PASSES)
-        if _calls.count() >= _MOST:
+        if _calls.count() >= MOST:
             self.step(self._run_live)
-        if _calls.count() >= _MOST:
-            self._give_up(f"{_MOST} calls are in what autograd has saved")
+        if _calls.count() >= MOST:
+            self._give_up(f"{MOST} calls are in what autograd has saved")
 
     def poked(self, poke: Poke) -> bool:
         """Another waits in a round. Whether this rank is to come to it."""
@@ -237,10 +181,10 @@ class Agreement:
         if self._since is None:
             self._since = time.monotonic()
         waited = int(1000 * (time.monotonic() - self._since))
-        graph = _number(evaluate.hashed(living.pending))
+        graph = number_of(evaluate.hashed(living.pending))
         return said._replace(graph=graph, others=living.others, waited=waited)
 
-    def _round(self, own: Said, needs: Callable[[], _Needs] = _Needs) -> _Outcome:
+    def _round(self, own: Said, needs: Callable[[], Needs] = Needs) -> _Outcome:
         poke = Poke(self.rounds.number, own.made, own.kind != Kind.STEPS)
         try:
             numbers = self.rounds.meet(list(own), poke if own.kind.wants else None)
@@ -254,16 +198,16 @@ class Agreement:
             _calls.give_up()
             raise
 
-    def _differ(self, all_said: list[Said], own: _Needs) -> _Outcome:
+    def _differ(self, all_said: list[Said], own: Needs) -> _Outcome:
         """Not all ranks run what they have, or not the same."""
         least = min(said.made for said in all_said)
         numbers = self.rounds.meet([_calls.chain(least) >> 1, *own.packed()], None)
         if len({chain for chain, *_ in numbers}) > 1:
             self._give_up("they do not make the same calls")
             return _Outcome()
-        all_needs = [_unpacked(words) for _, *words in numbers]
+        all_needs = [unpacked(words) for _, *words in numbers]
         together = all(said.kind.wants and said.made == least for said in all_said)
-        ends = [_end(said, needs) for said, needs in zip(all_said, all_needs, strict=True)]
+        ends = [end_of(said, needs) for said, needs in zip(all_said, all_needs, strict=True)]
         served = [
             said.kind.wants and end <= least for said, end in zip(all_said, ends, strict=True)
         ]
@@ -286,7 +230,7 @@ class Agreement:
         """Run calls that all ranks have made, as one program if it is the same on all."""
         if not calls:
             return
-        name = _number(self._known.shared(calls))
+        name = number_of(self._known.shared(calls))
         if len({tuple(said) for said in self.rounds.meet([name], None)}) == 1:
             self._known.run_shared(calls)
             return
@@ -295,7 +239,7 @@ class Agreement:
 
     def _require_same(self, graphs: list[str]) -> None:
         """Raise, if what is left with calls in it, of C++ alone, is not the same on all ranks."""
-        name = _number(hashlib.sha256("".join(graphs).encode()).digest())
+        name = number_of(hashlib.sha256("".join(graphs).encode()).digest())
         told = {tuple(said) for said in self.rounds.meet([name], None)}
         if len(told) == 1 or not self._one_program:
             return
@@ -331,11 +275,6 @@ def _is_stuck(all_said: list[Said], ends: list[int]) -> bool:
     return (Kind.WAITS in behind and waited > _WAITS_MS) or (
         Kind.IDLE in behind and waited > _IDLE_MS
     )
-
-
-def _end(said: Said, needs: _Needs) -> int:
-    """How many calls all have to have made before a rank can be served."""
-    return said.made if said.kind == Kind.STEPS else max(needs.wanted, default=-1) + 1
 
 
 _of_this_process: Agreement | None = None
