@@ -30,7 +30,7 @@ class XlaBackend final : public c10d::Backend {
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return issued_; }
   // The end of the group: what it was called with runs, as others wait for it.
-  void shutdown() override { RunPendingAtEnd(); }
+  void shutdown() override { RunPendingAtEnd(group_); }
 
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;

@@ -32,7 +32,7 @@ void RunPendingOnce(std::atomic<bool>& asked) {
   if (!asked.exchange(true)) RunPendingBeforeWaiting();
 }
 
-void RunPendingAtEnd() {
+void RunPendingAtEnd(const RankGroup& group) {
   const py::gil_scoped_acquire locked;
   try {
     if (Agreeing()) {
@@ -45,6 +45,7 @@ void RunPendingAtEnd() {
   } catch (const std::exception& error) {
     TORCH_WARN("torch_xla_cc: what was pending at the end of a group: ", error.what());
   }
+  if (group.size() == group.world_size) NotedCalls::Get().Stop();
 }
 
 void RunPending(const RankGroup& group, Timeout timeout) {

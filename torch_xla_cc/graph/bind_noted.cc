@@ -8,6 +8,7 @@ void BindNotedCalls(py::module_& m) {
   static NotedCalls& calls = NotedCalls::Get();
   py::module_ noted = m.def_submodule("noted_calls");
   noted.def("start", [] { calls.Start(); });
+  noted.attr("MOST") = NotedCalls::kMost;
   noted.def("give_up", [] { calls.GiveUp(); });
   noted.def("on", [] { return calls.on(); });
   noted.def("count", [] { return calls.size(); });

@@ -7,6 +7,7 @@
 
 #include "lowering/hash.h"
 #include "torch_xla_cc/errors.h"
+#include "torch_xla_cc/gil.h"
 #include "torch_xla_cc/graph/target.h"
 #include "torch_xla_cc/python_side.h"
 
@@ -37,6 +38,11 @@ void NotedCalls::Start() {
   on_ = true;
 }
 
+void NotedCalls::Stop() {
+  Forget();
+  on_ = gave_up_ = false;
+}
+
 void NotedCalls::GiveUp() {
   Forget();
   on_ = false;
@@ -63,8 +69,11 @@ const NotedCall& NotedCalls::At(int64_t i) const {
 
 // What is let go may run Python code, and so come back here: after the list has changed.
 void NotedCalls::Forget() {
-  const auto dropped = std::exchange(calls_, {});
+  auto dropped = std::exchange(calls_, {});
   size_ = 0;
+  std::vector<std::function<void()>> compares;  // the last of a transport joins its threads
+  for (NotedCall& call : dropped) compares.push_back(std::move(call.compare));
+  Unlocked([&] { compares.clear(); });
 }
 
 void PauseNoting() { ++paused; }

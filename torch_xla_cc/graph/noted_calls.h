@@ -26,9 +26,14 @@ struct NotedCall {
 // All need the interpreter lock but where it says that they do not.
 class NotedCalls {
  public:
+  // Those that may be pending.
+  static constexpr int64_t kMost = 1000;
+
   static NotedCalls& Get();
 
   void Start();
+  // The world has ended.
+  void Stop();
   // For good: ranks make different calls, so each call is to run when it is made.
   void GiveUp();
   bool on() const { return on_; }  // needs no lock, and neither do these two

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import threading
 import time
 import warnings
@@ -29,9 +30,9 @@ from torch_xla_cc._C import RanksDisagree
 from torch_xla_cc._processes import evaluate
 from torch_xla_cc._processes.pending import Known, Living, is_pending, left
 from torch_xla_cc._processes.rounds import Poke, RanksGone, Rounds
-from torch_xla_cc._processes.said import MOST, Kind, Needs, Said, end_of, number_of, unpacked
+from torch_xla_cc._processes.said import Kind, Needs, Said, end_of, number_of, unpacked
 from torch_xla_cc._runtime import chains
-from torch_xla_cc._runtime.private import XLAC
+from torch_xla_cc._runtime.device_tensors import replace
 
 _calls = _C.noted_calls
 # After how many ms without being served all give up, if a rank that is behind waits for a peer
@@ -52,17 +53,21 @@ class _Outcome(NamedTuple):
 class Agreement:
     """Of the ranks of a world."""
 
-    def __init__(
-        self, rounds: Rounds, device: int, run_live: Callable[[], None], *, one_program: bool
-    ) -> None:
+    def __init__(self, rounds: Rounds, device: int, run_live: Callable[[], None]) -> None:
         self.rounds = rounds
-        self._one_program = one_program  # the device's ranks have to run the same
+        self._busy = False  # a thread is in a round
+        self._failed: BaseException | None = None
+        self._pid = os.getpid()
         self._device = device  # the number of this process's
         self._run_live = run_live  # runs all that is pending
         self._turn = threading.RLock()  # of the thread that is in a round
         self._known = Known()
         self._since: float | None = None  # when it first wanted what it wants
         self._poke: Poke | None = None
+
+    def is_of_this_process(self) -> bool:
+        """And not of that which has forked it."""
+        return os.getpid() == self._pid
 
     def step(self, run: Callable[[], None]) -> None:
         """Run all that is pending, by `run` if it is the same on all ranks."""
@@ -84,6 +89,32 @@ class Agreement:
 
     def _want(self, kind: Kind, read: list[torch.Tensor], run: Callable[[], None]) -> bool:
         """Come to the end of a round that serves this rank. Whether nothing is noted any more."""
+        with self._in_step():
+            return self._wanted(kind, read, run)
+
+    @contextlib.contextmanager
+    def _in_step(self) -> Iterator[None]:
+        """Ranks are to be in the same rounds: if one fails, so does it for all, for good."""
+        if self._failed is not None:
+            raise RanksGone(f"{self._failed}. Start the job again") from self._failed
+        if self._busy:
+            raise RuntimeError(
+                "torch_xla_cc: a tensor that needs a collective is read, or the graph run, while "
+                "this thread agrees with other ranks on what they run, as in a __del__"
+            )
+        self._busy = True
+        try:
+            yield
+        except RanksDisagree:  # which all ranks raise
+            raise
+        except BaseException as error:
+            self._failed = error
+            self.rounds.leave()
+            raise
+        finally:
+            self._busy = False
+
+    def _wanted(self, kind: Kind, read: list[torch.Tensor], run: Callable[[], None]) -> bool:
         while self._known.unknown(_calls.count()):
             living = Living(self._device)
             came = self._round(self._said(kind, living), lambda: self._needs(kind, living, read))  # noqa: B023
@@ -93,8 +124,7 @@ class Agreement:
                 return False
             if came.together:
                 living.become(self._known.evaluate(living.pending))
-                for x, value in zip(read, self._known.evaluate(read), strict=True):
-                    XLAC._replace_xla_tensor(x, value)
+                replace(read, self._known.evaluate(read))
                 self._require_same(left(self._device))
                 self._known.forget()
                 run()
@@ -139,9 +169,12 @@ class Agreement:
         """Be in the rounds in which others wait for this rank to have made its calls."""
         with self._turn:
             while (poke := self._poke) is not None and poke.round == self.rounds.number:
+                if self._failed is not None or self._busy:
+                    return
                 if kind == Kind.PASSES and _calls.count() < poke.end:
                     return
-                self._round(self._said(kind))
+                with self._in_step():
+                    self._round(self._said(kind))
                 if kind != Kind.PASSES:
                     return  # it may have something to do again
             _calls.set_wanted(False)
@@ -149,10 +182,8 @@ class Agreement:
     def before_call(self) -> None:
         """Answer those that wait; and what is pending is not to grow without end."""
         self.answer(Kind.PASSES)
-        if _calls.count() >= MOST:
+        if _calls.count() >= _calls.MOST:
             self.step(self._run_live)
-        if _calls.count() >= MOST:
-            self._give_up(f"{MOST} calls are in what autograd has saved")
 
     def poked(self, poke: Poke) -> bool:
         """Another waits in a round. Whether this rank is to come to it."""
@@ -186,17 +217,13 @@ class Agreement:
 
     def _round(self, own: Said, needs: Callable[[], Needs] = Needs) -> _Outcome:
         poke = Poke(self.rounds.number, own.made, own.kind != Kind.STEPS)
-        try:
-            numbers = self.rounds.meet(list(own), poke if own.kind.wants else None)
-            all_said = [Said(Kind(kind), *rest) for kind, *rest in numbers]
-            alike = {said._replace(kind=Kind.STEPS, waited=0) for said in all_said}
-            if len(alike) == 1 and all(said.kind.wants for said in all_said):
-                self._since = None
-                return _Outcome(same=True)
-            return self._differ(all_said, needs())
-        except RanksGone:
-            _calls.give_up()
-            raise
+        numbers = self.rounds.meet(list(own), poke if own.kind.wants else None)
+        all_said = [Said(Kind(kind), *rest) for kind, *rest in numbers]
+        alike = {said._replace(kind=Kind.STEPS, waited=0) for said in all_said}
+        if len(alike) == 1 and all(said.kind.wants for said in all_said):
+            self._since = None
+            return _Outcome(same=True)
+        return self._differ(all_said, needs())
 
     def _differ(self, all_said: list[Said], own: Needs) -> _Outcome:
         """Not all ranks run what they have, or not the same."""
@@ -240,14 +267,13 @@ class Agreement:
     def _require_same(self, graphs: list[str]) -> None:
         """Raise, if what is left with calls in it, of C++ alone, is not the same on all ranks."""
         name = number_of(hashlib.sha256("".join(graphs).encode()).digest())
-        told = {tuple(said) for said in self.rounds.meet([name], None)}
-        if len(told) == 1 or not self._one_program:
+        if len({tuple(said) for said in self.rounds.meet([name], None)}) == 1:
             return
         raise RanksDisagree(
             "torch_xla_cc: ranks step with different programs, after the same calls of "
             f"torch.distributed, and {len(graphs)} tensors of this rank that only C++ holds, such "
-            "as buckets of DistributedDataParallel, wait for calls in them. On this device all "
-            "ranks have to run the same programs: see docs/distributed.md, When a call runs"
+            "as buckets of DistributedDataParallel, wait for calls in them, which all ranks have "
+            "to run in the same program: see docs/distributed.md, When a call runs"
         )
 
     def _give_up(self, why: str) -> None:
@@ -256,6 +282,7 @@ class Agreement:
             self._known.run_alone(call, self._device)
         living = Living(self._device)
         living.become(self._known.evaluate(living.pending))
+        self._require_same(left(self._device))
         self._known.forget()
         _calls.give_up()
         warnings.warn(
@@ -318,7 +345,9 @@ def begin(agreement: Agreement) -> Agreement:
 
 def active() -> Agreement | None:
     """That of this process, unless its ranks have given up."""
-    return _of_this_process if _calls.on() else None
+    if not _calls.on() or _of_this_process is None or not _of_this_process.is_of_this_process():
+        return None
+    return _of_this_process
 
 
 def calls_pending() -> bool:

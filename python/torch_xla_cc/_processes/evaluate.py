@@ -16,7 +16,6 @@ from torch_xla_cc._hlo import cut
 from torch_xla_cc._runtime.private import XLAC
 
 _KEPT = 1024  # programs
-_DATA = b" xla::device_data("
 _NAME = "known::evaluated"  # torch_xla wants a namespace
 # As they are before hooks stand before them.
 _sync_multi = XLAC._xla_sync_multi
@@ -38,28 +37,16 @@ _programs: dict[bytes, Program] = {}
 
 def program(roots: list[torch.Tensor], results: list[torch.Tensor]) -> Program:
     """Computes `roots`, which are pending, from what of the results they need first."""
-    tensors = [*roots, *results]
-    name = _name(tensors) + f" {len(roots)}".encode()
+    # Not by torch_xla's hash: (a + a) * b and (a + b) * b have the same.
+    module: bytes = XLAC._get_xla_tensors_hlo_proto([*roots, *results])
+    name = hashlib.sha256(module).digest() + f" {len(roots)}".encode()
     if name not in _programs:
         if len(_programs) >= _KEPT:
             _programs.clear()
-        module = XLAC._get_xla_tensors_hlo_proto(tensors)
         module, used = cut.outputs_as_parameters(module, len(roots))
         computation = XLAC._xla_op_computation_from_module_proto(_NAME, module)
         _programs[name] = Program(name, computation, tuple(used), cut.has_collective(module))
     return _programs[name]
-
-
-def _name(tensors: list[torch.Tensor]) -> bytes:
-    """Of their graph, so that graphs of one name are one program.
-
-    Not torch_xla's hash of it: (a + a) * b and (a + b) * b have the same.
-    """
-    text = XLAC._get_xla_tensors_text(tensors).encode()
-    _, data = XLAC._get_tensors_xla_device_data_node(tensors)
-    if text.count(_DATA) != len(data):  # some are one buffer, and the text does not say which
-        text += XLAC._get_xla_tensors_hlo_proto(tensors)
-    return hashlib.sha256(text).digest()
 
 
 def run(

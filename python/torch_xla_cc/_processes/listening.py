@@ -12,7 +12,7 @@ from datetime import timedelta
 from torch_xla_cc._processes import agreement
 from torch_xla_cc._processes.agreement import Agreement
 from torch_xla_cc._processes.rounds import Poke, Rounds
-from torch_xla_cc._runtime.private import c10d_bindings, runtime
+from torch_xla_cc._runtime.private import c10d_bindings
 from torch_xla_cc._threads import progress, read_hooks
 
 _LOOK_S = 0.02
@@ -23,10 +23,9 @@ def begin(store: c10d_bindings.Store, rank: int, size: int, limit: timedelta) ->
     """From now on the ranks of this world agree on what they run; and this one listens."""
     read_hooks.stand()
     device = read_hooks.default_rank()
-    one_program = runtime.device_type() not in ("CUDA", "GPU")  # NCCL's ranks are free to differ
     run = functools.partial(read_hooks.run_all, device)
     rounds = Rounds(store, rank, size, limit)
-    agreed = agreement.begin(Agreement(rounds, device, run, one_program=one_program))
+    agreed = agreement.begin(Agreement(rounds, device, run))
     threading.Thread(target=_listen, args=(agreed, os.getpid()), daemon=True).start()
 
 
@@ -49,6 +48,7 @@ def _answer(agreed: Agreement, poke: Poke) -> None:
         if (more := agreed.rounds.listen(wait=False)) is not None:
             agreed.poked(more)
             poke = more if more.reads or more.round > poke.round else poke
+        agreed.poked(poke)  # its next call is to answer
         with progress.running_for_others() as goes_on:
             if not goes_on:
                 return  # the process ends

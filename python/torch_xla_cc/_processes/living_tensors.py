@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
 
 import torch
 from torch.utils.weak import TensorWeakRef
 
 from torch_xla_cc import _C
+from torch_xla_cc._runtime.private import is_functional_tensor
 
 _YOUNG = (0, 1)  # generations of Python's collector; what is in the last is old
 _seen: dict[int, TensorWeakRef] = {}  # by id(): of living tensors, and of some that are gone
@@ -23,10 +25,13 @@ def all_of_them() -> list[torch.Tensor]:
     _watch()
     for generation in _YOUNG:
         _see(_C.living_tensors(generation))
-    found = {key: x for key, ref in _seen.items() if (x := ref()) is not None}
-    for key in _seen.keys() - found.keys():
-        del _seen[key]
-    tensors = list(found.values())
+    tensors = []
+    for key, ref in _seen.copy().items():  # the collector, on any thread, may add to it
+        x = ref()
+        if x is not None:
+            tensors.append(x)
+        elif _seen.get(key) is ref:
+            _seen.pop(key, None)
     # A gradient that nobody has asked for yet, Python does not know; nor what views are views of.
     leaves = [x for x in tensors if x.requires_grad and x.is_leaf]
     tensors += [x.grad for x in leaves if x.grad is not None]
@@ -34,7 +39,12 @@ def all_of_them() -> list[torch.Tensor]:
 
 
 def _see(tensors: list[torch.Tensor]) -> None:
-    _seen.update({id(x): TensorWeakRef(x) for x in tensors})
+    # Not what functionalization has wrapped, which Python knows by the last line above: C++ alone
+    # owns it, and may free it at any time.
+    wraps = os.environ.get("XLA_DISABLE_FUNCTIONALIZATION", "0") in ("", "0")
+    for x in tensors:
+        if not wraps or is_functional_tensor(x):
+            _seen[id(x)] = TensorWeakRef(x)
 
 
 @functools.cache

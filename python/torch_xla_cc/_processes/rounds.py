@@ -49,12 +49,14 @@ class Rounds:
         own = torch.tensor(said, dtype=torch.int64)
         all_of_them = [torch.empty_like(own) for _ in range(self.size)]
         try:
+            if self._gloo is None:
+                raise RuntimeError("this rank has left")
             work = self._gloo.allgather([all_of_them], [own])
             end = time.monotonic() + _PATIENCE_S
             while not work.is_completed() and time.monotonic() < end:
                 time.sleep(0.0002)
             if not work.is_completed():
-                self._store.set(f"here/{self.number}/{self.rank}", "")
+                self._store.set(f"here/{self.rank}", str(self.number))
                 if poke is not None:
                     number = self._store.add("pokes", 1)
                     self._store.set(f"poke/{number}", f"{poke.round} {poke.end} {poke.reads:d}")
@@ -64,11 +66,17 @@ class Rounds:
         self.number += 1
         return [x.tolist() for x in all_of_them]
 
+    def leave(self) -> None:
+        """Have the others hear that this rank will not come any more."""
+        self._gloo = None
+
     def _who(self, error: RuntimeError) -> str:
         missing = []
         for rank in range(self.size):
             try:
-                if rank != self.rank and not self._store.check([f"here/{self.number}/{rank}"]):
+                key = f"here/{rank}"
+                came = self._store.check([key]) and int(self._store.get(key)) == self.number
+                if rank != self.rank and not came:
                     missing.append(rank)
             except RuntimeError:
                 return f"the store of the world is gone: {error}"
@@ -89,6 +97,4 @@ class Rounds:
             return None
         self._poked += 1
         number, end, reads = map(int, self._listens.get(key).split())
-        if self.rank == 0 and self._poked > self.size:  # all have seen what is older than that
-            self._listens.delete_key(f"poke/{self._poked - self.size}")
         return Poke(number, end, bool(reads))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-MOST = 1000  # pending calls
-_WORDS = 17  # of 60 calls each
+_WORDS = 17  # of 60 calls each: as many as may be pending
 _BITS = 60
 
 

@@ -122,7 +122,10 @@ Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
   if (agreed && !group().IsWorld() && !along_axis_) return IssueAlone(call, node, operands);
   if (beside_ && !free_to_differ() && !captures && !agreed) Compare(call);
   std::optional<ComparedBy> later;
-  if (agreed) later.emplace([beside = beside_, call] { beside->Compare(call); });
+  if (agreed && call->state == GroupCall::State::kIssued) {
+    later.emplace([beside = beside_, call] { beside->Compare(call); });
+    call->state = GroupCall::State::kRunning;
+  }
   const py::gil_scoped_acquire locked;
   const AttachingFor scope(meeting_ ? meeting_->id() : 0);
   const PlanningIn named(free_to_differ() ? group().name : "");
