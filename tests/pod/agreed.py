@@ -1,0 +1,147 @@
+"""What ranks that have to run the same programs do with calls that stay in the graph."""
+
+import random
+import warnings
+
+import staying
+import torch
+import torch.distributed as dist
+import torch_xla
+
+from torch_xla_cc._processes import agreement
+
+_OPS = ("sum", "gather", "scatter", "local", "own", "write", "view", "drop")
+
+
+def counts(rank, steps):
+    """Programs run and compiled in each step of a small model, and its losses."""
+    found, losses = [], []
+    with staying.world() as (device, _):
+        torch.manual_seed(0)
+        weight = torch.randn(4, 3).to(device).requires_grad_()
+        optimizer = torch.optim.SGD([weight], 0.1)
+        torch.manual_seed(rank)
+        x = torch.randn(5, 4).to(device)
+        for _ in range(steps):
+            before = staying.ran(), staying.compiled()
+            optimizer.zero_grad()
+            loss = (x @ weight).square().mean()
+            loss.backward()
+            dist.all_reduce(weight.grad)
+            optimizer.step()
+            found.append((staying.ran() - before[0], staying.compiled() - before[1]))
+            losses.append(loss.item())
+    return found, losses
+
+
+def reads_alone(rank, reader, dropout):
+    """What one rank reads between calls of all, and what all read later."""
+    with staying.world() as (device, store):
+        x = torch.full((50,), rank + 2.0).to(device)
+        dist.all_reduce(x)
+        kept = torch.nn.functional.dropout(x, 0.5) if dropout else x * 2
+        dist.all_reduce(y := x + 1)
+        alone = kept.tolist() if rank == reader else None
+        if rank == reader:
+            store.set("read", "")
+        else:
+            store.wait(["read"])
+        dist.all_reduce(y)
+        torch_xla.sync()
+        return alone, kept.tolist(), y.tolist()
+
+
+def random_program(rank, size, seed, steps):
+    """Calls, and reads and steps of some ranks, as a seed has them, beside what they should be."""
+    chosen = random.Random(seed)  # the same on all ranks
+    data = torch.Generator().manual_seed(seed)
+    whole = [torch.randint(-3, 4, (size, 6), generator=data).double() for _ in range(3)]  # by rank
+    with staying.world() as (device, _), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tensors = [x[rank].float().to(device) for x in whole]
+        for _ in range(steps):
+            op, i, j = chosen.choice(_OPS), chosen.randrange(3), chosen.randrange(3)
+            readers = [r for r in range(size) if chosen.random() < 0.2]
+            steppers = [r for r in range(size) if chosen.random() < 0.1]
+            all_step = chosen.random() < 0.1
+            _do(op, rank, size, tensors, whole, i, j)
+            if rank in readers:
+                assert tensors[i].tolist() == whole[i][rank].tolist(), (op, i, j)
+            if all_step or rank in steppers:
+                torch_xla.sync()
+        assert agreement.active() is not None
+        for x, expected in zip(tensors, whole, strict=True):
+            assert x.tolist() == expected[rank].tolist()
+    return True
+
+
+def _do(op, rank, size, tensors, whole, i, j):
+    """An operation on this rank's tensors, and on what all ranks' are to be."""
+    x = tensors[i]
+    if op == "sum":
+        dist.all_reduce(x)
+        whole[i] = whole[i].sum(0).expand(size, -1).clone()
+    elif op == "gather":
+        gathered = torch.empty(size * 6, device=x.device)
+        dist.all_gather_into_tensor(gathered, x)
+        tensors[j] = gathered.view(size, 6)[:, :6].sum(0)
+        whole[j] = whole[i].sum(0).expand(size, -1).clone()
+    elif op == "scatter":
+        part = torch.empty(6, device=x.device)
+        dist.reduce_scatter_tensor(part, torch.cat([x + k for k in range(size)]))
+        tensors[j] = part
+        whole[j] = torch.stack([whole[i].sum(0) + size * k for k in range(size)])
+    elif op == "local":
+        tensors[j] = (x - tensors[j]).clamp(-50, 50)
+        whole[j] = (whole[i] - whole[j]).clamp(-50, 50)
+    elif op == "own":  # a constant of each rank
+        tensors[j] = x % 7 + rank
+        whole[j] = whole[i] % 7 + torch.arange(size)[:, None]
+    elif op == "write":
+        x[1:3] = tensors[j][2:4]
+        whole[i][:, 1:3] = whole[j][:, 2:4].clone()
+    elif op == "view":
+        x[2:].clamp_(-9, 9)
+        whole[i][:, 2:] = whole[i][:, 2:].clamp(-9, 9)
+    elif op == "drop":
+        tensors[j] = x * 1
+        whole[j] = whole[i].clone()
+
+
+def gives_up(rank):
+    """Groups of which one makes a call, and waits for the other beside the graph; then all do."""
+    with staying.world() as (device, _), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+        x = torch.full((2,), 3.0).to(device)
+        torch_xla.sync()
+        if rank < 2:
+            dist.all_reduce(x, group=groups[0])
+            dist.send(x, rank + 2)
+        else:
+            dist.recv(x, rank - 2)
+        told = [
+            str(w.message) for w in caught if "cannot be parts of one program" in str(w.message)
+        ]
+        return x.tolist(), len(told), agreement.active() is None
+
+
+def many(rank, calls):
+    """More calls than may be pending, and what comes of them."""
+    with staying.world() as (device, _):
+        x = torch.full((2,), 2.0).to(device)
+        for _ in range(calls):
+            dist.all_reduce(x)
+            x = x / 2
+        return x.tolist()
+
+
+def ends(rank, how):
+    """The error of a rank that reads when another has ended."""
+    with staying.world() as (device, store):
+        x = torch.full((2,), 2.0).to(device)
+        dist.all_reduce(x)
+        if rank == 0:
+            store.set("made", "")
+            raise SystemExit(3)
+        return x.tolist()

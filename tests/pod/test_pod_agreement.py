@@ -1,0 +1,74 @@
+"""Calls that stay in the graph where ranks have to run the same programs, as on a TPU pod.
+
+Such a pod refuses programs that differ, and a rank that runs one alone waits for ever.
+"""
+
+import uuid
+
+import agreed
+import pods
+import pytest
+import staying
+
+SIZES = (2, 4)
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def ranks(request):
+    """Ranks of a pod that takes one program only."""
+    env = {"TORCH_XLA_CC_POD_PROGRAMS": "same", "TORCH_XLA_CC_CALLS": "agree"}
+    with pods.ranks(request.param, **env) as started:
+
+        def run(fn, *args, timeout_s=100.0):
+            key = uuid.uuid4().hex
+            return started.run(pods.joined, staying.at, key, fn, *args, timeout_s=timeout_s)
+
+        run.size = request.param
+        yield run
+
+
+def test_a_step_is_one_program(ranks):
+    found = ranks(agreed.counts, 4)
+    for steps, _ in found:
+        assert [ran for ran, _ in steps] == [1] * 4
+        assert [compiled for _, compiled in steps][2:] == [0, 0]
+
+
+@pytest.mark.parametrize("dropout", [False, True])
+def test_one_rank_reads_alone(ranks, dropout):
+    found = ranks(agreed.reads_alone, ranks.size - 1, dropout)
+    total = sum(range(2, ranks.size + 2))
+    for rank, (alone, kept, y) in enumerate(found):
+        assert (alone == kept) is (rank == ranks.size - 1)
+        assert y == [(total + 1) * ranks.size**2] * 50
+        assert set(kept) <= {0.0, total * 2.0}
+
+
+@pytest.mark.parametrize("how", ["store", "polls", "gloo", "barrier", "object", "message"])
+def test_one_rank_reads_and_the_others_wait_elsewhere(ranks, how):
+    if ranks.size < 3:
+        pytest.skip("two of its three ranks have parts of their own")
+    for rank, (read, took) in enumerate(ranks(staying.reads_alone, how)):
+        assert took < 40.0
+        last = 3.0 * ranks.size / 3 + staying.ROUNDS - 1  # at least
+        assert read[-1][0] >= last, rank
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_programs(ranks, seed):
+    assert ranks(agreed.random_program, ranks.size, seed, 30) == [True] * ranks.size
+
+
+def test_calls_of_some_ranks_run_when_they_are_made(ranks):
+    if ranks.size != 4:
+        pytest.skip("of two groups")
+    for x, told, gave_up in ranks(agreed.gives_up):
+        assert x == [6.0, 6.0]
+        assert told == 1
+        assert gave_up
+
+
+def test_more_calls_than_may_be_pending(ranks):
+    if ranks.size != 2:
+        pytest.skip("a thousand collectives in one program take minutes to compile on more")
+    assert ranks(agreed.many, 1100) == [[2.0] * 2] * ranks.size
