@@ -108,6 +108,23 @@ def _do(op, rank, size, tensors, whole, i, j):
         whole[j] = whole[i].clone()
 
 
+def steps_before_it_sends(rank):
+    """A rank steps after a call that the other makes when it has a message of the first."""
+    with staying.world() as (device, _):
+        x, y = (torch.full((2,), rank + k).to(device) for k in (1.0, 5.0))
+        dist.all_reduce(x)
+        if rank == 0:
+            dist.all_reduce(y)
+            torch_xla.sync()
+            dist.send(torch.ones(1).to(device), 1)
+        elif rank == 1:
+            dist.recv(torch.ones(1).to(device), 0)
+            dist.all_reduce(y)
+        else:
+            dist.all_reduce(y)
+        return x.tolist(), y.tolist(), agreement.active() is not None
+
+
 def gives_up(rank):
     """Groups of which one makes a call, and waits for the other beside the graph; then all do."""
     with staying.world() as (device, _), warnings.catch_warnings(record=True) as caught:

@@ -59,6 +59,14 @@ def test_random_programs(ranks, seed):
     assert ranks(agreed.random_program, ranks.size, seed, 30) == [True] * ranks.size
 
 
+def test_a_rank_steps_while_another_waits_for_its_message(ranks):
+    size = ranks.size
+    for x, y, agree in ranks(agreed.steps_before_it_sends):
+        assert x == [sum(range(1, size + 1))] * 2
+        assert y == [sum(range(5, size + 5))] * 2
+        assert agree
+
+
 def test_calls_of_some_ranks_run_when_they_are_made(ranks):
     if ranks.size != 4:
         pytest.skip("of two groups")

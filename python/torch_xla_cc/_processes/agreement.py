@@ -48,6 +48,7 @@ class _Outcome(NamedTuple):
     same: bool = False  # all run what they have, which is the same
     served: bool = False  # the calls that it needs have run
     together: bool = False  # all want something, after the same calls, and have what they need
+    stuck: bool = False  # it would step, and nobody is served before it goes on
 
 
 class Agreement:
@@ -129,6 +130,8 @@ class Agreement:
                 self._known.forget()
                 run()
                 return False
+            if came.stuck:
+                return False  # it need not have run: what is pending stays
             if came.served:
                 break
         if kind == Kind.STEPS and _calls.count():
@@ -244,14 +247,19 @@ class Agreement:
             if is_served
         ]
         self._run_calls(sorted(frozenset().union(*needed)))
-        if not any(served):
-            if _is_stuck(all_said, ends):
-                self._give_up("one does nothing while another waits for a call of it")
-            else:
-                time.sleep(_AGAIN_S)
-        if served[self.rounds.rank]:
-            self._since = None
-        return _Outcome(served=served[self.rounds.rank], together=together)
+        if any(served):
+            if served[self.rounds.rank]:
+                self._since = None
+            return _Outcome(served=served[self.rounds.rank], together=together)
+        if not _is_stuck(all_said, ends):
+            time.sleep(_AGAIN_S)
+            return _Outcome()
+        self._since = None
+        # Who would step need not, and may then do what the rank that is behind waits for.
+        if any(said.kind == Kind.STEPS for said in all_said):
+            return _Outcome(stuck=all_said[self.rounds.rank].kind == Kind.STEPS)
+        self._give_up("one does nothing while another waits for a call of it")
+        return _Outcome()
 
     def _run_calls(self, calls: list[int]) -> None:
         """Run calls that all ranks have made, as one program if it is the same on all."""
