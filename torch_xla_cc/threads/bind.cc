@@ -228,7 +228,7 @@ void Open(py::function before_read) {
                                                  const py::gil_scoped_acquire locked;
                                                  delete dropped;
                                                });
-  OpenReadHooks([function](int64_t rank, std::vector<at::Tensor>* read) {
+  OpenReadHooks([function](int64_t rank, const std::vector<at::Tensor>& read) -> Reading {
     const std::shared_ptr<World> world = World::OfThread();
     std::shared_ptr<void> turn = world ? TakeTurn(*world, rank) : nullptr;
     const bool asks =
@@ -236,10 +236,10 @@ void Open(py::function before_read) {
               : AnyToken() || NotedCalls::Get().size() > 0;  // of a pod, of processes that agree
     if (ThreadTarget() || World::Outlived() || asks) {
       const py::gil_scoped_acquire locked;
-      const py::object instead = (*function)(rank, *py::cast(*read).cast<py::list>());
-      if (!instead.is_none()) *read = instead.cast<std::vector<at::Tensor>>();
+      const py::object instead = (*function)(rank, *py::cast(read).cast<py::list>());
+      if (!instead.is_none()) return {turn, instead.cast<std::vector<at::Tensor>>()};
     }
-    return turn;
+    return {turn, {}};
   });
 }
 

@@ -104,12 +104,14 @@ void Kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
   }
   ++under_way;
   const auto ended = c10::make_scope_exit([] { --under_way; });
-  std::shared_ptr<void> held;
+  Reading reading;
   if (rank >= 0) {
     ++reads;
-    held = own->before_read(rank, &sources);
+    reading = own->before_read(rank, sources);
+  }
+  if (!reading.instead.empty()) {
     c10::IValue& argument = (*stack)[stack->size() - arguments.size() + SourceOf(name)];
-    argument = WithRead(argument, sources);
+    argument = WithRead(argument, reading.instead);
   }
   own->originals.at(op.operator_name()).callBoxed(op, keys, stack);
 }

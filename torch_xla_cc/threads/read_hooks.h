@@ -13,10 +13,12 @@ namespace xla_cc {
 
 // Puts kernels before torch_xla's own for the operators that bring a tensor to the host. Each calls
 // `before_read(rank of the tensors, them)` and then the kernel that was there, and keeps what it
-// was given until that has read. What it puts in their place is read instead. `before_read` is
-// called without the interpreter lock.
-using BeforeRead =
-    std::function<std::shared_ptr<void>(int64_t rank, std::vector<at::Tensor>* read)>;
+// was given until that has read. `before_read` is called without the interpreter lock.
+struct Reading {
+  std::shared_ptr<void> held;
+  std::vector<at::Tensor> instead;  // is read in their place, if there is any
+};
+using BeforeRead = std::function<Reading(int64_t rank, const std::vector<at::Tensor>& read)>;
 void OpenReadHooks(BeforeRead before_read);
 // How often this thread has come through them.
 int64_t Reads();

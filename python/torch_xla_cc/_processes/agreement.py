@@ -28,11 +28,11 @@ import torch
 from torch_xla_cc import _C
 from torch_xla_cc._C import RanksDisagree
 from torch_xla_cc._processes import evaluate
-from torch_xla_cc._processes.pending import Known, Living, is_pending, left
+from torch_xla_cc._processes.pending import Known, Living, left
 from torch_xla_cc._processes.rounds import Poke, RanksGone, Rounds
 from torch_xla_cc._processes.said import Kind, Needs, Said, end_of, number_of, unpacked
 from torch_xla_cc._runtime import chains
-from torch_xla_cc._runtime.device_tensors import replace
+from torch_xla_cc._runtime.device_tensors import needs_run, replace
 
 _calls = _C.noted_calls
 # After how many ms without being served all give up, if a rank that is behind waits for a peer
@@ -80,7 +80,7 @@ class Agreement:
         """What to read in their place; None: themselves."""
         with self._turn:
             while _calls.count():
-                pending = [x for x in tensors if is_pending(x)]
+                pending = [x for x in tensors if needs_run(x)]
                 if not pending or not chains.is_in(pending):
                     return None
                 if self._known.any() and not self._known.needed(pending):

@@ -10,6 +10,7 @@ from torch_xla_cc import _C
 from torch_xla_cc._processes import evaluate, living_tensors
 from torch_xla_cc._processes.evaluate import Program
 from torch_xla_cc._runtime import chains
+from torch_xla_cc._runtime.device_tensors import needs_run
 from torch_xla_cc._runtime.private import XLAC
 
 _calls = _C.noted_calls
@@ -67,11 +68,6 @@ def left(rank: int) -> list[str]:
     return graphs if any(_OURS in graph for graph in graphs) else []
 
 
-def is_pending(x: torch.Tensor) -> bool:
-    """Whether it is still to be computed."""
-    return bool(XLAC._check_tensor_need_materialization([x])[0])
-
-
 class Known:
     """The results of noted calls, and what is known of them."""
 
@@ -85,12 +81,12 @@ class Known:
 
     def needed(self, roots: list[torch.Tensor]) -> set[int]:
         """The calls that have to run before these can be computed on this rank alone."""
-        roots = [x for x in roots if is_pending(x)]
+        roots = [x for x in roots if needs_run(x)]
         if not roots or not _calls.count():
             return set()
-        results, owners = self._results(range(_calls.count()))
+        results, places = self._results(range(_calls.count()))
         chosen = evaluate.program(roots, results)
-        return {owners[place] for place in chosen.used} - self._values.keys()
+        return {places[one][0] for one in chosen.used} - self._values.keys()
 
     def any(self) -> bool:
         """Whether there are any."""
@@ -102,10 +98,10 @@ class Known:
 
     def evaluate(self, roots: list[torch.Tensor]) -> list[torch.Tensor]:
         """What these are, on this rank alone: all that they need is known."""
-        pending = [x for x in roots if is_pending(x)]
+        pending = [x for x in roots if needs_run(x)]
         if not pending:
             return roots
-        results, owners = self._results(range(_calls.count()))
+        results, places = self._results(range(_calls.count()))
         chosen = evaluate.program(pending, results)
         if chosen.has_collective:
             raise StockCollective(
@@ -114,23 +110,17 @@ class Known:
                 "one program. Call torch_xla_cc.install() before, or read it on all ranks after "
                 "torch_xla.sync()"
             )
-        found = iter(evaluate.run(chosen, pending, results, self._taken(chosen, owners)))
-        return [next(found) if is_pending(x) else x for x in roots]
+        found = iter(evaluate.run(chosen, pending, results, self._taken(chosen, places)))
+        return [next(found) if needs_run(x) else x for x in roots]
 
-    def _taken(self, chosen: Program, owners: list[int]) -> list[torch.Tensor]:
+    def _taken(self, chosen: Program, places: list[tuple[int, int]]) -> list[torch.Tensor]:
         """The values that a program takes."""
-        first = {call: owners.index(call) for call in {owners[place] for place in chosen.used}}
-        return [self._values[owners[place]][place - first[owners[place]]] for place in chosen.used]
+        return [self._values[call][i] for call, i in (places[one] for one in chosen.used)]
 
-    def _results(self, calls: Iterable[int]) -> tuple[list[torch.Tensor], list[int]]:
-        """Their results, and which call each is of."""
-        found: list[torch.Tensor] = []
-        owners: list[int] = []
-        for call in calls:
-            results = _calls.results(call)
-            found += results
-            owners += [call] * len(results)
-        return found, owners
+    def _results(self, calls: Iterable[int]) -> tuple[list[torch.Tensor], list[tuple[int, int]]]:
+        """Their results; and of each, which call it is of, and the how manyth of that."""
+        each = [(x, (call, i)) for call in calls for i, x in enumerate(_calls.results(call))]
+        return [x for x, _ in each], [place for _, place in each]
 
     def shared(self, calls: list[int]) -> bytes:
         """The program that runs these calls, by its name."""
@@ -141,9 +131,9 @@ class Known:
     def run_shared(self, calls: list[int]) -> None:
         """Run that program, which all ranks have."""
         roots, _ = self._results(calls)
-        known, owners = self._results(sorted(self._values))
+        known, places = self._results(sorted(self._values))
         chosen = evaluate.program(roots, known)
-        found = evaluate.run(chosen, roots, known, self._taken(chosen, owners))
+        found = evaluate.run(chosen, roots, known, self._taken(chosen, places))
         for call in calls:
             count = len(_calls.results(call))
             self._values[call], found = found[:count], found[count:]

@@ -74,8 +74,10 @@ def apart(rank: int) -> Iterator[None]:
     global _calls_apart
     start = torch.zeros(1, dtype=torch.int32, device=torch.device("xla", rank))
     with beginning(rank, start):
-        yield
-        _calls_apart += _C.token(rank) is not start
+        try:
+            yield
+        finally:
+            _calls_apart += _C.token(rank) is not start
 
 
 @contextlib.contextmanager
