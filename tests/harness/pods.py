@@ -19,6 +19,7 @@ from typing import Any
 
 import processes
 import pytest
+import waiting
 import worlds
 
 _ROOT = Path(__file__).parents[2]
@@ -36,6 +37,22 @@ def run(size: int, fn: Callable[..., Any], *args: Any, timeout_s: float = 60.0) 
     """`fn(rank, *args)` on every rank of those kept of that number."""
     kept = worlds.keep(_kept, size, _MOST_KEPT, functools.partial(ranks, size))
     return kept.run(joined, fn, *args, timeout_s=timeout_s)
+
+
+def outcomes(ranks: processes.Processes, fn: Callable[..., Any], *args: Any) -> list[Any]:
+    """By rank: what `fn` returns, or how the rank died in it."""
+    results = []
+    request = worlds._dumps((joined, (fn, *args)))
+    for pipe in ranks._ranks:
+        pipe.send_bytes(request)
+    for rank in range(len(ranks.pids)):
+        try:
+            error, result = ranks._answer(rank, waiting.Patience(30.0))
+            assert error is None, error[1]
+            results.append(result)
+        except worlds.WorkerDied as death:
+            results.append(str(death))
+    return results
 
 
 def installed(site: Path) -> dict[str, str]:

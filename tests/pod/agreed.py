@@ -1,6 +1,9 @@
 """What ranks that have to run the same programs do with calls that stay in the graph."""
 
+import datetime
+import os
 import random
+import time
 import warnings
 
 import staying
@@ -125,8 +128,8 @@ def steps_before_it_sends(rank):
         return x.tolist(), y.tolist(), agreement.active() is not None
 
 
-def gives_up(rank):
-    """Groups of which one makes a call, and waits for the other beside the graph; then all do."""
+def gives_up(rank, calls):
+    """Groups of which one makes a call, and waits for the other beside the graph; then all go on."""
     with staying.world() as (device, _), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
@@ -140,7 +143,41 @@ def gives_up(rank):
         told = [
             str(w.message) for w in caught if "cannot be parts of one program" in str(w.message)
         ]
-        return x.tolist(), len(told), agreement.active() is None
+        read = x.tolist()
+        gave_up = agreement.active() is None
+        for _ in range(calls):
+            dist.all_reduce(x)
+            x = x / 4
+        before = staying.ran()
+        for _ in range(3):
+            dist.all_reduce(x)
+            x = x / 4
+        return (read, len(told), gave_up), staying.ran() - before, x.tolist()
+
+
+def writes_slowly(rank, seconds):
+    """One rank does something on the host for a while; the others read what it has yet to call."""
+    with staying.world() as (device, _), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        x = torch.full((2,), rank + 1.0).to(device)
+        if rank == 0:
+            time.sleep(seconds)
+        dist.all_reduce(x)
+        return x.tolist(), agreement.active() is not None
+
+
+def is_too_late(rank, limit, seconds):
+    """The same, for longer than the world has time: what each rank is told, and when."""
+    began = time.monotonic()
+    staying._init(timeout=datetime.timedelta(seconds=limit))
+    try:
+        x = torch.full((2,), rank + 1.0).to(torch_xla.device())
+        if rank == 0:
+            time.sleep(seconds)
+        dist.all_reduce(x)
+        return x.tolist(), 0.0
+    except RuntimeError as error:
+        return str(error), time.monotonic() - began
 
 
 def many(rank, calls):
@@ -153,12 +190,19 @@ def many(rank, calls):
         return x.tolist()
 
 
-def ends(rank, how):
-    """The error of a rank that reads when another has ended."""
+def ends(rank):
+    """One rank ends without its last call: what the others are told when they read, and when."""
     with staying.world() as (device, store):
         x = torch.full((2,), 2.0).to(device)
         dist.all_reduce(x)
+        x.tolist()
         if rank == 0:
-            store.set("made", "")
-            raise SystemExit(3)
-        return x.tolist()
+            os._exit(3)
+        dist.all_reduce(x)
+        began = time.monotonic()
+        try:
+            return x.tolist(), 0.0
+        except RuntimeError as error:
+            told = str(error), time.monotonic() - began
+        store.add("told", 1)
+        return told

@@ -3,6 +3,7 @@
 Such a pod refuses programs that differ, and a rank that runs one alone waits for ever.
 """
 
+import re
 import uuid
 
 import agreed
@@ -11,13 +12,13 @@ import pytest
 import staying
 
 SIZES = (2, 4)
+_ENV = {"TORCH_XLA_CC_POD_PROGRAMS": "same", "TORCH_XLA_CC_CALLS": "agree"}
 
 
 @pytest.fixture(scope="module", params=SIZES)
 def ranks(request):
     """Ranks of a pod that takes one program only."""
-    env = {"TORCH_XLA_CC_POD_PROGRAMS": "same", "TORCH_XLA_CC_CALLS": "agree"}
-    with pods.ranks(request.param, **env) as started:
+    with pods.ranks(request.param, **_ENV) as started:
 
         def run(fn, *args, timeout_s=100.0):
             key = uuid.uuid4().hex
@@ -67,16 +68,42 @@ def test_a_rank_steps_while_another_waits_for_its_message(ranks):
         assert agree
 
 
-def test_calls_of_some_ranks_run_when_they_are_made(ranks):
+@pytest.mark.parametrize("calls", [0, 70])
+def test_calls_of_some_ranks_run_when_they_are_made_for_a_while(ranks, calls):
     if ranks.size != 4:
         pytest.skip("of two groups")
-    for x, told, gave_up in ranks(agreed.gives_up):
-        assert x == [6.0, 6.0]
+    for (read, told, gave_up), ran, x in ranks(agreed.gives_up, calls):
+        assert read == [6.0, 6.0]
         assert told == 1
         assert gave_up
+        assert ran == (0 if calls else 3)
+        assert x == [6.0, 6.0]
+
+
+def test_a_rank_that_writes_for_long_makes_nobody_give_up(ranks):
+    total = sum(range(1, ranks.size + 1))
+    assert ranks(agreed.writes_slowly, 13.0) == [([total] * 2, True)] * ranks.size
 
 
 def test_more_calls_than_may_be_pending(ranks):
     if ranks.size != 2:
         pytest.skip("a thousand collectives in one program take minutes to compile on more")
     assert ranks(agreed.many, 1100) == [[2.0] * 2] * ranks.size
+
+
+def test_a_rank_that_does_not_come():
+    with pods.ranks(3, **_ENV) as started:
+        for told, took in started.run(
+            pods.joined, staying.at, "late", agreed.is_too_late, 4.0, 8.0
+        ):
+            assert re.search(r"waited for .* these ranks have made fewer: {0: 0}", told)
+            assert took < 15.0
+
+
+def test_a_rank_that_ends():
+    with pods.ranks(3, **_ENV) as started:
+        died, *found = pods.outcomes(started, staying.at, "ends", agreed.ends)
+    assert "3" in died
+    for told, took in found:
+        assert re.search(r"rank \d would run .* ranks \[0\] have ended", told)
+        assert took < 10.0

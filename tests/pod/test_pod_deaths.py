@@ -5,8 +5,6 @@ import time
 import pods
 import pytest
 import several_ranks
-import waiting
-import worlds
 
 SLACK_S = 5.0
 
@@ -17,17 +15,7 @@ def outcomes(size, who, when, what, **env):
         assert ranks.run(pods.joined, several_ranks.ids)
         devices = pods.device_processes(ranks.pids)
         assert sorted(devices) == sorted(ranks.pids)
-        results = []
-        request = worlds._dumps((pods.joined, (several_ranks.dies, who, when, what)))
-        for pipe in ranks._ranks:
-            pipe.send_bytes(request)
-        for rank in range(size):
-            try:
-                error, result = ranks._answer(rank, waiting.Patience(30.0))
-                assert error is None, error[1]
-                results.append(result)
-            except worlds.WorkerDied as death:
-                results.append(str(death))
+        results = pods.outcomes(ranks, several_ranks.dies, who, when, what)
     return results, set(devices.values())
 
 

@@ -3,7 +3,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/torch.h>
 
-#include <mutex>
+#include <optional>
 
 #include "lowering/errors.h"
 #include "torch_xla_cc/call_site.h"
@@ -54,14 +54,8 @@ std::vector<py::object> CallComputation(const Collective& collective, const Plan
   }
   // What is lowered for another target has a token of its own: it never runs with the rank's.
   const bool elsewhere = ThreadTarget().has_value();
-  // Of two threads of a rank one has the chain at a time. (Ranks on CPU threads have turns.)
-  static auto* chains = new std::recursive_mutex;
-  std::unique_lock chain(*chains, std::defer_lock);
-  const bool shared = takes_token && !elsewhere && !plan.target.RanksAreThreads();
-  if (shared && !chain.try_lock()) {
-    const py::gil_scoped_release unlocked;  // which who has it may need
-    chain.lock();
-  }
+  std::optional<ChainTurn> turn;  // ranks on CPU threads have turns of their own
+  if (takes_token && !elsewhere && !plan.target.RanksAreThreads()) turn.emplace();
   if (takes_token) {
     py::object token = elsewhere ? CallPython(Python().first_token, rank) : TokenOrFirst(rank);
     PyList_SET_ITEM(operands.ptr(), live.size(), token.release().ptr());

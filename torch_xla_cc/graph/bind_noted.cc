@@ -9,8 +9,10 @@ void BindNotedCalls(py::module_& m) {
   py::module_ noted = m.def_submodule("noted_calls");
   noted.def("start", [] { calls.Start(); });
   noted.attr("MOST") = NotedCalls::kMost;
-  noted.def("give_up", [] { calls.GiveUp(); });
+  noted.def("give_up", [](int64_t until) { calls.GiveUp(until); });
+  noted.def("counted", [] { return calls.counted(); });
   noted.def("on", [] { return calls.on(); });
+  noted.def("gave_up", [] { return calls.gave_up(); });
   noted.def("count", [] { return calls.size(); });
   // All that they hold.
   noted.def("tensors", [] {
@@ -25,6 +27,7 @@ void BindNotedCalls(py::module_& m) {
   noted.def("set_wanted", [](bool wanted) { calls.SetWanted(wanted); });
   // Of the first n calls: 0 if there are none.
   noted.def("chain", [](int64_t n) { return n == 0 ? 0 : calls.At(n - 1).chain; });
+  noted.def("of_all", [](int64_t i) { return calls.At(i).of_all; });
   noted.def("operands", [](int64_t i) { return calls.At(i).operands; });
   noted.def("results", [](int64_t i) { return calls.At(i).results; });
   // The same call once more, of these operands: its results.

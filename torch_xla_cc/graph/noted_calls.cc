@@ -34,6 +34,7 @@ NotedCalls& NotedCalls::Get() {
 
 void NotedCalls::Start() {
   Forget();
+  counted_ = 0;
   gave_up_ = false;
   on_ = true;
 }
@@ -43,10 +44,17 @@ void NotedCalls::Stop() {
   on_ = gave_up_ = false;
 }
 
-void NotedCalls::GiveUp() {
+void NotedCalls::GiveUp(int64_t until) {
   Forget();
+  until_ = until;
   on_ = false;
   gave_up_ = true;
+}
+
+void NotedCalls::Count() {
+  if (++counted_ < until_ || !gave_up_) return;
+  gave_up_ = false;
+  on_ = true;
 }
 
 bool NotedCalls::Takes() const {
@@ -58,7 +66,9 @@ void NotedCalls::Add(const Collective& collective, const std::string& program,
                      const std::vector<at::Tensor>& results) {
   const uint64_t before = calls_.empty() ? 0 : calls_.back().chain;
   const uint64_t chain = Hash(std::to_string(before) + program);
-  calls_.push_back({collective, Snapshots(operands), Snapshots(results), comparison, chain});
+  const bool of_all = GroupsOf(collective).list().size() <= 1;  // else there are others beside
+  calls_.push_back(
+      {collective, Snapshots(operands), Snapshots(results), comparison, chain, of_all});
   size_ = static_cast<int64_t>(calls_.size());
 }
 

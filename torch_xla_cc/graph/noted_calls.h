@@ -21,6 +21,7 @@ struct NotedCall {
   std::vector<at::Tensor> results;  // its token the last, if it has one
   std::function<void()> compare;    // with the group's other ranks; none if it has no group
   uint64_t chain = 0;               // a hash of this call and all before it
+  bool of_all = false;              // ranks make it, in one group
 };
 
 // All need the interpreter lock but where it says that they do not.
@@ -34,11 +35,16 @@ class NotedCalls {
   void Start();
   // The world has ended.
   void Stop();
-  // For good: ranks make different calls, so each call is to run when it is made.
-  void GiveUp();
-  bool on() const { return on_; }  // needs no lock, and neither do these two
+  // Ranks make different calls, so each call is to run when it is made, until this rank makes the
+  // one that is counted as the `until`th.
+  void GiveUp(int64_t until);
+  // None of these needs a lock.
+  bool on() const { return on_; }
   bool gave_up() const { return gave_up_; }
   int64_t size() const { return size_; }
+  // A call is made that all ranks make, in the same order: it counts.
+  void Count();
+  int64_t counted() const { return counted_; }
 
   // Whether what this thread attaches now is a call of the rank. It is none in a computation that
   // is traced for itself, on paper, or where torch.compile only looks or captures.
@@ -58,6 +64,8 @@ class NotedCalls {
   std::atomic<bool> gave_up_{false};
   std::atomic<bool> wanted_{false};
   std::atomic<int64_t> size_{0};
+  std::atomic<int64_t> counted_{0};
+  std::atomic<int64_t> until_{0};
   std::vector<NotedCall> calls_;
 };
 

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "torch_xla_cc/gil.h"
+#include "torch_xla_cc/graph/tokens.h"
 
 namespace xla_cc {
 namespace {
@@ -49,7 +50,7 @@ void Wait(bool knocks) {
 }
 
 int WaitInMain(void*) {
-  if (TheState().closed) Wait(/*knocks=*/false);
+  if (TheState().closed && !ChainTurn::OfThisThread()) Wait(/*knocks=*/false);
   return 0;
 }
 
@@ -90,7 +91,7 @@ void OpGate::Park() { Py_AddPendingCall(&WaitInMain, nullptr); }
 
 void OpGate::Pass() {
   const State& state = TheState();
-  if (state.closed && state.owner != std::this_thread::get_id()) {
+  if (state.closed && state.owner != std::this_thread::get_id() && !ChainTurn::OfThisThread()) {
     Wait(/*knocks=*/true);
   }
 }

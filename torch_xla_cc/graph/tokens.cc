@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <mutex>
 #include <utility>
 
+#include "torch_xla_cc/gil.h"
 #include "torch_xla_cc/python_side.h"
 
 namespace xla_cc {
@@ -21,6 +23,12 @@ std::map<int64_t, Chain>& Chains() {
   return *chains;
 }
 
+std::recursive_mutex& ChainMutex() {
+  static auto* mutex = new std::recursive_mutex;  // as the map
+  return *mutex;
+}
+
+thread_local int turns = 0;
 std::atomic<size_t> count = 0;  // of them
 std::atomic<int64_t> longest = 0;
 
@@ -63,5 +71,17 @@ void ResetTokens() {
   const auto dropped = std::exchange(Chains(), {});
   Changed();
 }
+
+ChainTurn::ChainTurn() {
+  if (!ChainMutex().try_lock()) Unlocked([] { ChainMutex().lock(); });  // who has it may need that
+  ++turns;
+}
+
+ChainTurn::~ChainTurn() {
+  --turns;
+  ChainMutex().unlock();
+}
+
+bool ChainTurn::OfThisThread() { return turns > 0; }
 
 }  // namespace xla_cc

@@ -19,4 +19,16 @@ int64_t LongestChain();
 void ResetToken(int64_t rank);
 void ResetTokens();
 
+// Of two threads of a rank that is a process one has the chain at a time. It is not held up at a gate
+// (op_gate.h), since who has closed that may be the next to want the chain.
+class ChainTurn {
+ public:
+  ChainTurn();
+  ~ChainTurn();
+  ChainTurn(const ChainTurn&) = delete;
+  ChainTurn& operator=(const ChainTurn&) = delete;
+
+  static bool OfThisThread();
+};
+
 }  // namespace xla_cc

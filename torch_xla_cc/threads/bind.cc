@@ -48,7 +48,15 @@ class ClosedGate {
     gate_ = std::make_unique<OpGate>();
     made_ = TensorsMade();
   }
-  void Open() { gate_.reset(); }
+  void Open() {
+    turn_.reset();
+    gate_.reset();
+  }
+  // Holds other threads up, but for one that has the chain, for which it waits.
+  void Park() {
+    OpGate::Park();
+    turn_ = std::make_unique<ChainTurn>();
+  }
   // Whether for so long nobody does anything with XLA tensors, or tries to.
   bool IsQuiet(int64_t milliseconds) const {
     const bool quiet = gate_->IsQuiet(std::chrono::milliseconds(milliseconds));
@@ -57,6 +65,7 @@ class ClosedGate {
 
  private:
   std::unique_ptr<OpGate> gate_;
+  std::unique_ptr<ChainTurn> turn_;
   int64_t made_ = 0;
 };
 
@@ -298,7 +307,7 @@ void BindThreads(py::module_& m) {
           },
           py::return_value_policy::reference)
       .def("__exit__", [](ClosedGate& gate, const py::args&) { gate.Open(); })
-      .def("park", [](ClosedGate&) { OpGate::Park(); })
+      .def("park", &ClosedGate::Park)
       .def("is_quiet", &ClosedGate::IsQuiet, py::call_guard<py::gil_scoped_release>());
   m.def("ranks_meet", &Meet, "rank"_a, "hash"_a, "run"_a, "wait"_a, "program"_a = py::none());
   py::class_<Program>(m, "Program").def("__len__", [](const Program& program) {

@@ -8,8 +8,8 @@ ranks say in a round (rounds.py) where they are and what they would run:
 2. Else the calls that somebody needs, and all have made, run as one program of these alone, and
    the graph stays: their results become known, who reads computes the rest by itself. So it does
    with all that it has, where it would step and others would not, or otherwise.
-3. Ranks have made different calls, or one cannot go on: from then on each call runs when it is
-   made, as with TORCH_XLA_CC_CALLS=each.
+3. Ranks have made different calls, or one cannot go on: each call runs when it is made, as with
+   TORCH_XLA_CC_CALLS=each, until all have made some more calls of all ranks, which they count.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from typing import NamedTuple
 import torch
 
 from torch_xla_cc import _C
-from torch_xla_cc._C import RanksDisagree
+from torch_xla_cc._C import CollectiveTimeoutError, RanksDisagree
 from torch_xla_cc._processes import evaluate
-from torch_xla_cc._processes.pending import Known, Living, left
+from torch_xla_cc._processes.pending import Known, Living
 from torch_xla_cc._processes.rounds import Poke, RanksGone, Rounds
 from torch_xla_cc._processes.said import Kind, Needs, Said, end_of, number_of, unpacked
 from torch_xla_cc._runtime import chains
@@ -36,9 +36,11 @@ from torch_xla_cc._runtime.device_tensors import needs_run, replace
 
 _calls = _C.noted_calls
 # After how many ms without being served all give up, if a rank that is behind waits for a peer
-# beside the graph; and if it does nothing, which may be such a wait, or a slow disk.
+# beside the graph; and if it does nothing, which may be such a wait, or a slow disk. But what all
+# ranks have to call, others wait for, as with any backend.
 _WAITS_MS = 1000
 _IDLE_MS = 10000
+_UNTIL = 64  # calls of all ranks for which they give up the first time; then twice as many
 _AGAIN_S = 0.05
 
 
@@ -65,6 +67,7 @@ class Agreement:
         self._known = Known()
         self._since: float | None = None  # when it first wanted what it wants
         self._poke: Poke | None = None
+        self._gives_up_for = _UNTIL
 
     def is_of_this_process(self) -> bool:
         """And not of that which has forked it."""
@@ -124,9 +127,9 @@ class Agreement:
                 run()
                 return False
             if came.together:
+                self._require_same(living.left())
                 living.become(self._known.evaluate(living.pending))
                 replace(read, self._known.evaluate(read))
-                self._require_same(left(self._device))
                 self._known.forget()
                 run()
                 return False
@@ -231,11 +234,13 @@ class Agreement:
     def _differ(self, all_said: list[Said], own: Needs) -> _Outcome:
         """Not all ranks run what they have, or not the same."""
         least = min(said.made for said in all_said)
-        numbers = self.rounds.meet([_calls.chain(least) >> 1, *own.packed()], None)
+        lacks = any(_calls.of_all(call) for call in own.wanted if call >= least)
+        numbers = self.rounds.meet([_calls.chain(least) >> 1, lacks, *own.packed()], None)
         if len({chain for chain, *_ in numbers}) > 1:
             self._give_up("they do not make the same calls")
             return _Outcome()
-        all_needs = [unpacked(words) for _, *words in numbers]
+        lack = [bool(lacks) for _, lacks, *_ in numbers]
+        all_needs = [unpacked(words) for _, _, *words in numbers]
         together = all(said.kind.wants and said.made == least for said in all_said)
         ends = [end_of(said, needs) for said, needs in zip(all_said, all_needs, strict=True)]
         served = [
@@ -251,7 +256,8 @@ class Agreement:
             if served[self.rounds.rank]:
                 self._since = None
             return _Outcome(served=served[self.rounds.rank], together=together)
-        if not _is_stuck(all_said, ends):
+        if not _is_stuck(all_said, ends, lack):
+            self._require_in_time(all_said)
             time.sleep(_AGAIN_S)
             return _Outcome()
         self._since = None
@@ -260,6 +266,21 @@ class Agreement:
             return _Outcome(stuck=all_said[self.rounds.rank].kind == Kind.STEPS)
         self._give_up("one does nothing while another waits for a call of it")
         return _Outcome()
+
+    def _require_in_time(self, all_said: list[Said]) -> None:
+        """Raise, on all ranks, if one has waited for longer than the world has time."""
+        waited = max(said.waited for said in all_said)
+        if waited <= self.rounds.limit_ms:
+            return
+        most = max(said.made for said in all_said)
+        made = {rank: said.made for rank, said in enumerate(all_said) if said.made < most}
+        self._failed = CollectiveTimeoutError(
+            f"torch_xla_cc: a rank has waited for {waited / 1000:g} s to run calls of "
+            f"torch.distributed that all ranks have to make. Of {most} calls that are pending on "
+            f"others, these ranks have made fewer: {made}. init_process_group(timeout=...) sets "
+            "for how long they may wait"
+        )
+        raise self._failed
 
     def _run_calls(self, calls: list[int]) -> None:
         """Run calls that all ranks have made, as one program if it is the same on all."""
@@ -285,62 +306,46 @@ class Agreement:
         )
 
     def _give_up(self, why: str) -> None:
+        living = Living(self._device)
+        self._require_same(living.left())
+        counted = max(number for (number,) in self.rounds.meet([_calls.counted()], None))
+        # From here on by itself: a call that others have yet to make waits for them.
         for call in self._known.unknown(_calls.count()):
             _calls.compare(call)
             self._known.run_alone(call, self._device)
-        living = Living(self._device)
         living.become(self._known.evaluate(living.pending))
-        self._require_same(left(self._device))
         self._known.forget()
-        _calls.give_up()
+        _calls.give_up(counted + self._gives_up_for)
+        self._gives_up_for *= 2
         warnings.warn(
             "torch_xla_cc: the ranks' calls of torch.distributed cannot be parts of one program: "
-            f"{why}. From now on each call runs when it is made. TORCH_XLA_CC_CALLS=each does so "
-            "from the start, without this warning",
+            f"{why}. For a while, each call runs when it is made. TORCH_XLA_CC_CALLS=each does so "
+            "always, without this warning",
             RuntimeWarning,
             stacklevel=2,
         )
 
 
-def _is_stuck(all_said: list[Said], ends: list[int]) -> bool:
-    """Whether a rank that is behind will not come to make its calls before others go on."""
-    waited = max(said.waited for said in all_said)
-    least = min(end for said, end in zip(all_said, ends, strict=True) if said.kind.wants)
-    behind = {said.kind for said in all_said if said.made < least}
+def _is_stuck(all_said: list[Said], ends: list[int], lack: list[bool]) -> bool:
+    """Whether a rank that is behind will not come to make its calls before others go on.
+
+    Not where these `lack` a call of all ranks: without it they cannot go on at all. A step can.
+    """
+    waits = [
+        (said.waited, end)
+        for said, end, lacks in zip(all_said, ends, lack, strict=True)
+        if said.kind == Kind.STEPS or (said.kind.wants and not lacks)
+    ]
+    if not waits:
+        return False
+    waited = max(waited for waited, _ in waits)
+    behind = {said.kind for said in all_said if said.made < min(end for _, end in waits)}
     return (Kind.WAITS in behind and waited > _WAITS_MS) or (
         Kind.IDLE in behind and waited > _IDLE_MS
     )
 
 
 _of_this_process: Agreement | None = None
-_waits: list[int] = []  # threads that wait for peers outside of calls
-_listen: set[int] = set()  # threads that listen, also for a world that has ended
-
-
-@contextlib.contextmanager
-def waiting() -> Iterator[None]:
-    """This rank waits for others, which need not have made the calls that it has made."""
-    thread = threading.get_ident()
-    _waits.append(thread)
-    try:
-        yield
-    finally:
-        _waits.remove(thread)
-
-
-def listens() -> None:
-    """This thread does nothing else, from now on."""
-    _listen.add(threading.get_ident())
-
-
-def does_nothing(thread: int) -> bool:
-    """Whether it waits or listens, in code of this package."""
-    return thread in _waits or thread in _listen
-
-
-def idle_kind() -> Kind:
-    """Of a rank that does nothing with tensors."""
-    return Kind.WAITS if _waits or _C.waits_for_peers() else Kind.IDLE
 
 
 def begin(agreement: Agreement) -> Agreement:
@@ -351,11 +356,16 @@ def begin(agreement: Agreement) -> Agreement:
     return agreement
 
 
+def current() -> Agreement | None:
+    """That of this process, also while its ranks have given up."""
+    if _of_this_process is None or not _of_this_process.is_of_this_process():
+        return None
+    return _of_this_process if _calls.on() or _calls.gave_up() else None
+
+
 def active() -> Agreement | None:
     """That of this process, unless its ranks have given up."""
-    if not _calls.on() or _of_this_process is None or not _of_this_process.is_of_this_process():
-        return None
-    return _of_this_process
+    return current() if _calls.on() else None
 
 
 def calls_pending() -> bool:

@@ -9,7 +9,7 @@ import time
 import warnings
 from datetime import timedelta
 
-from torch_xla_cc._processes import agreement
+from torch_xla_cc._processes import agreement, waits
 from torch_xla_cc._processes.agreement import Agreement
 from torch_xla_cc._processes.rounds import Poke, Rounds
 from torch_xla_cc._runtime.private import c10d_bindings
@@ -30,8 +30,8 @@ def begin(store: c10d_bindings.Store, rank: int, size: int, limit: timedelta) ->
 
 
 def _listen(agreed: Agreement, pid: int) -> None:
-    agreement.listens()
-    while os.getpid() == pid and agreement.active() is agreed:
+    waits.listens()
+    while os.getpid() == pid and agreement.current() is agreed:
         poke = agreed.rounds.listen()
         if poke is None:
             return  # the store has gone, or the process ends
@@ -44,7 +44,7 @@ def _listen(agreed: Agreement, pid: int) -> None:
 
 def _answer(agreed: Agreement, poke: Poke) -> None:
     since = time.monotonic()
-    while agreed.rounds.number <= poke.round and agreement.active() is agreed:
+    while agreed.rounds.number <= poke.round and agreement.current() is agreed:
         if (more := agreed.rounds.listen(wait=False)) is not None:
             agreed.poked(more)
             poke = more if more.reads or more.round > poke.round else poke
@@ -53,7 +53,7 @@ def _answer(agreed: Agreement, poke: Poke) -> None:
             if not goes_on:
                 return  # the process ends
             progress.when_idle(
-                functools.partial(agreed.try_answer, agreement.idle_kind()),
+                functools.partial(agreed.try_answer, waits.idle_kind()),
                 progress.QUIET_MS if poke.reads else _STEPS_QUIET_MS,
                 insists=time.monotonic() - since > progress.INSISTS_S,
             )

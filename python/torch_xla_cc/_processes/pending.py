@@ -35,6 +35,8 @@ class Living:
                 continue  # FakeTensors, and what others build of tensors
         for number in held:
             found.pop(number, None)
+        self._rank = rank
+        self._not_left = held | found.keys()
         known = [found[number] for number in sorted(found)]  # in the order they were made
         needed = XLAC._check_tensor_need_materialization([x[0] for x in known]) if known else []
         self._pending = [x for x, needs in zip(known, needed, strict=True) if needs]
@@ -48,24 +50,22 @@ class Living:
         """Those that are still to be computed."""
         return [x[0] for x in self._pending]
 
+    def left(self) -> list[str]:
+        """The graphs of tensors that only C++ knows, if there are calls in them."""
+        # Of each tensor with more than its data in its graph: its number, and its graph as a text.
+        report = XLAC._xla_tensors_report(2, f"xla:{self._rank}")
+        graphs = []
+        for one in report.split("Tensor: id=")[1:]:
+            number, _, graph = one.partition(",")
+            if int(number) not in self._not_left:
+                graphs.append(graph.partition("IR {")[2])
+        return graphs if any(_OURS in graph for graph in graphs) else []
+
     def become(self, values: list[torch.Tensor]) -> None:
         """Have those be these."""
         for same, value in zip(self._pending, values, strict=True):
             for x in same:
                 XLAC._replace_xla_tensor(x, value)
-
-
-def left(rank: int) -> list[str]:
-    """The graphs of tensors that only C++ knows, if there are calls in them still."""
-    held = {XLAC._xla_get_tensor_id(x) for x in _calls.tensors()}
-    # Of each tensor with more than its data in its graph: its number, and its graph as a text.
-    report = XLAC._xla_tensors_report(2, f"xla:{rank}")
-    graphs = []
-    for one in report.split("Tensor: id=")[1:]:
-        number, _, graph = one.partition(",")
-        if int(number) not in held:
-            graphs.append(graph.partition("IR {")[2])
-    return graphs if any(_OURS in graph for graph in graphs) else []
 
 
 class Known:

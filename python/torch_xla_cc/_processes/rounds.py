@@ -37,6 +37,7 @@ class Rounds:
         self.rank, self.size = rank, size
         self.number = 0
         self._limit = limit
+        self.limit_ms = limit // timedelta(milliseconds=1)
         self._store = c10d_bindings.PrefixStore("rounds", store)
         self._listens = self._store.clone()  # its own connection: it waits in it
         self._poked = 0

@@ -25,7 +25,7 @@ import torch_xla
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torch_xla_cc import _C
-from torch_xla_cc._processes import agreement
+from torch_xla_cc._processes import waits
 from torch_xla_cc._runtime import chains
 from torch_xla_cc._runtime.device_tensors import ends_a_step
 from torch_xla_cc._runtime.private import run_backward
@@ -198,7 +198,7 @@ def _is_in_torch_xla() -> bool:
     return any(
         _is_at_work(frame)
         for thread, frame in sys._current_frames().items()
-        if thread != own and not agreement.does_nothing(thread)
+        if thread != own and not waits.does_nothing(thread)
     )
 
 

@@ -18,7 +18,7 @@ from torch_xla import runtime
 from torch_xla_cc import _C
 from torch_xla_cc._C import CollectiveMismatchError, CollectiveTimeoutError, RanksDisagree
 from torch_xla_cc._ops.call_modes import in_graph, on_paper, one_buffer
-from torch_xla_cc._processes import agreement, listening
+from torch_xla_cc._processes import agreement, listening, waits
 from torch_xla_cc._runtime import coalescing as _coalescing
 from torch_xla_cc._runtime import replicas as _replicas
 from torch_xla_cc._runtime.private import backend_plugins, c10d_bindings
@@ -149,7 +149,7 @@ def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
     _C.run_pending_before_waiting()  # for the others, to make the group
     rank, size, store = options.group_rank, options.group_size, _store(options)
     timeout = timedelta(milliseconds=_C.bounded_ms(_milliseconds(options)))
-    with agreement.waiting():
+    with waits.waiting():
         gloo = c10d_bindings.ProcessGroupGloo(
             c10d_bindings.PrefixStore("gloo", store), rank, size, timeout
         )
@@ -172,7 +172,7 @@ def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
     elif agree and not dist.is_initialized() and size == runtime.world_size():
         progress.begin(pod=False)
         listening.begin(store, rank, size, timeout)
-    stay = calls != "each" and (not agree or agreement.active() is not None)
+    stay = calls != "each" and (not agree or agreement.current() is not None)
     return _C.process_backend(
         gloo, store, _check_mode(), in_graph, stay, compares, group, milliseconds
     )

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from torch_xla_cc._processes import agreement
+from torch_xla_cc._processes import waits
 from torch_xla_cc._runtime.private import c10d
 
 # As they are in PyTorch: install() replaces them in its modules.
@@ -110,7 +110,7 @@ def monitored_barrier(
         _monitored_barrier(group, timeout, wait_all_ranks)
         return
     limit = {} if timeout is None else {"timeout": timeout}
-    with agreement.waiting():
+    with waits.waiting():
         backend.monitored_barrier(**limit, wait_all_ranks=wait_all_ranks)
 
 

@@ -93,6 +93,9 @@ std::unique_ptr<GraphTransport> GraphTransport::OnPaper(RankGroup group) {
 
 void GraphTransport::Announce(const CallPtr& call) {
   if (meeting_) meeting_->Announce(group(), call);
+  // Of a batch only the ranks that it names come.
+  const bool all_come = call->number > 0 && call->ends.empty();
+  if (beside_ && all_come && group().size() == group().world_size) NotedCalls::Get().Count();
 }
 
 void GraphTransport::Admit(const CallPtr& call) {

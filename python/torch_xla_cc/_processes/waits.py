@@ -1,0 +1,39 @@
+"""Threads of this rank that have nothing to do with its tensors for now."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from torch_xla_cc import _C
+from torch_xla_cc._processes.said import Kind
+
+_waits: list[int] = []  # threads that wait for peers outside of calls
+_listen: set[int] = set()  # threads that listen, also for a world that has ended
+
+
+@contextlib.contextmanager
+def waiting() -> Iterator[None]:
+    """This rank waits for others, which need not have made the calls that it has made."""
+    thread = threading.get_ident()
+    _waits.append(thread)
+    try:
+        yield
+    finally:
+        _waits.remove(thread)
+
+
+def listens() -> None:
+    """This thread does nothing else, from now on."""
+    _listen.add(threading.get_ident())
+
+
+def does_nothing(thread: int) -> bool:
+    """Whether it waits or listens, in code of this package."""
+    return thread in _waits or thread in _listen
+
+
+def idle_kind() -> Kind:
+    """Of a rank that does nothing with tensors."""
+    return Kind.WAITS if _waits or _C.waits_for_peers() else Kind.IDLE
