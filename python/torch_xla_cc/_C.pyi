@@ -163,6 +163,7 @@ def process_backend(
     in_graph: bool,
     stay: bool,
     device_compares: bool,
+    all_launch: bool,
     group: RankGroup,
     timeout_ms: int,
 ) -> object: ...

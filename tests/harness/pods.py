@@ -45,7 +45,7 @@ def outcomes(ranks: processes.Processes, fn: Callable[..., Any], *args: Any) -> 
     request = worlds._dumps((joined, (fn, *args)))
     for pipe in ranks._ranks:
         pipe.send_bytes(request)
-    for rank in range(len(ranks.pids)):
+    for rank in range(len(ranks._ranks)):
         try:
             error, result = ranks._answer(rank, waiting.Patience(30.0))
             assert error is None, error[1]

@@ -9,6 +9,7 @@ import uuid
 import agreed
 import pods
 import pytest
+import several_ranks
 import staying
 
 SIZES = (2, 4)
@@ -102,6 +103,7 @@ def test_a_rank_that_does_not_come():
 
 def test_a_rank_that_ends():
     with pods.ranks(3, **_ENV) as started:
+        started.run(pods.joined, several_ranks.ids)
         died, *found = pods.outcomes(started, staying.at, "ends", agreed.ends)
     assert "3" in died
     for told, took in found:

@@ -22,8 +22,9 @@ namespace {
 constexpr const char* kNotConnected =
     "XLA does not connect processes whose devices are CPUs, so gloo carries the bytes";
 constexpr const char* kBeside =
-    "when it traces, a rank knows only its own part of this call, so gloo carries the bytes beside "
-    "the graph";
+    "when it traces, a rank knows only its own part of this call, or not all ranks make it, so "
+    "gloo "
+    "carries the bytes beside the graph";
 
 // CallModeScope as a context of Python, with what it changes.
 class ModeScope {
@@ -68,8 +69,8 @@ void BindDistributed(py::module_& m) {
   m.def(
       "process_backend",
       [](c10::intrusive_ptr<c10d::Backend> gloo, const c10::intrusive_ptr<c10d::Store>& store,
-         int check, bool in_graph, bool stay, bool device_compares, RankGroup group,
-         int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
+         int check, bool in_graph, bool stay, bool device_compares, bool all_launch,
+         RankGroup group, int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
         auto host = std::make_unique<HostTransport>(group, std::move(gloo), store,
                                                     static_cast<CheckMode>(check),
                                                     in_graph ? kBeside : kNotConnected);
@@ -77,7 +78,7 @@ void BindDistributed(py::module_& m) {
         std::unique_ptr<Transport> transport;
         if (in_graph) {
           transport = GraphTransport::OfProcesses(std::move(group), std::move(host),
-                                                  {stay, device_compares});
+                                                  {stay, device_compares, all_launch});
         } else {
           transport = std::move(host);
         }

@@ -40,6 +40,30 @@ Reduction ReductionOf(const c10d::ReduceOp& op) {
                  ", but it must be SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR or PREMUL_SUM");
 }
 
+c10d::ReduceOp ReduceOpOf(const Reduction& reduction) {
+  switch (reduction.kind) {
+    case ReduceKind::kSum:
+      return c10d::ReduceOp::SUM;
+    case ReduceKind::kAverage:
+      return c10d::ReduceOp::AVG;
+    case ReduceKind::kProduct:
+      return c10d::ReduceOp::PRODUCT;
+    case ReduceKind::kMin:
+      return c10d::ReduceOp::MIN;
+    case ReduceKind::kMax:
+      return c10d::ReduceOp::MAX;
+    case ReduceKind::kAnd:
+      return c10d::ReduceOp::BAND;
+    case ReduceKind::kOr:
+      return c10d::ReduceOp::BOR;
+    case ReduceKind::kXor:
+      return c10d::ReduceOp::BXOR;
+    case ReduceKind::kPremultipliedSum:
+      return c10d::makeNCCLPreMulSum(reduction.factor);
+  }
+  throw BadValue("this reduction is none of torch.distributed's");
+}
+
 at::Scalar FactorFor(double factor, at::ScalarType type) {
   // Of floats what the type has, as in the graph.
   if (!at::isIntegralType(type, /*includeBool=*/true))

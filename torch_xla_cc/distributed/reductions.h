@@ -10,6 +10,8 @@ namespace xla_cc {
 
 // Throws BadValue for what has no like here.
 Reduction ReductionOf(const c10d::ReduceOp& op);
+// The other way round.
+c10d::ReduceOp ReduceOpOf(const Reduction& reduction);
 // What numbers of a type are multiplied by: of whole ones a whole number, which (R4) has asked for.
 at::Scalar FactorFor(double factor, at::ScalarType type);
 // "SUM", as in torch.distributed.ReduceOp.

@@ -1,3 +1,4 @@
+#include "torch_xla_cc/gil.h"
 #include "torch_xla_cc/graph/attach.h"
 #include "torch_xla_cc/graph/bind.h"
 #include "torch_xla_cc/graph/noted_calls.h"
@@ -35,10 +36,16 @@ void BindNotedCalls(py::module_& m) {
     const Collective collective = calls.At(i).collective;  // it runs Python
     return AttachTensors(collective, operands);
   });
-  noted.def("compare", [](int64_t i) {
-    const std::function<void()> compare = calls.At(i).compare;
-    const py::gil_scoped_release unlocked;
-    if (compare) compare();
+  // The same by the ranks of its group alone, which compare it before.
+  noted.def("apart", [](int64_t i, const std::vector<at::Tensor>& operands) {
+    const NotedCall call = calls.At(i);
+    if (!call.of_group.apart) {
+      Unlocked([&] {
+        if (call.of_group.compare) call.of_group.compare();
+      });
+      return AttachTensors(call.collective, operands);
+    }
+    return Unlocked([&] { return call.of_group.apart(operands); });
   });
   noted.def("pause", &PauseNoting);
   noted.def("resume", &ResumeNoting);

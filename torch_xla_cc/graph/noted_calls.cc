@@ -15,7 +15,7 @@ namespace xla_cc {
 namespace {
 
 thread_local int paused = 0;
-thread_local std::function<void()> comparison;
+thread_local CallOfGroup noted_as;
 
 // A tensor of the same value in the graph: what is changed in place later is not this.
 std::vector<at::Tensor> Snapshots(const std::vector<at::Tensor>& tensors) {
@@ -67,8 +67,7 @@ void NotedCalls::Add(const Collective& collective, const std::string& program,
   const uint64_t before = calls_.empty() ? 0 : calls_.back().chain;
   const uint64_t chain = Hash(std::to_string(before) + program);
   const bool of_all = GroupsOf(collective).list().size() <= 1;  // else there are others beside
-  calls_.push_back(
-      {collective, Snapshots(operands), Snapshots(results), comparison, chain, of_all});
+  calls_.push_back({collective, Snapshots(operands), Snapshots(results), noted_as, chain, of_all});
   size_ = static_cast<int64_t>(calls_.size());
 }
 
@@ -81,15 +80,15 @@ const NotedCall& NotedCalls::At(int64_t i) const {
 void NotedCalls::Forget() {
   auto dropped = std::exchange(calls_, {});
   size_ = 0;
-  std::vector<std::function<void()>> compares;  // the last of a transport joins its threads
-  for (NotedCall& call : dropped) compares.push_back(std::move(call.compare));
-  Unlocked([&] { compares.clear(); });
+  std::vector<CallOfGroup> of_groups;  // the last of a transport joins its threads
+  for (NotedCall& call : dropped) of_groups.push_back(std::move(call.of_group));
+  Unlocked([&] { of_groups.clear(); });
 }
 
 void PauseNoting() { ++paused; }
 void ResumeNoting() { --paused; }
 
-ComparedBy::ComparedBy(std::function<void()> compare) { comparison = std::move(compare); }
-ComparedBy::~ComparedBy() { comparison = nullptr; }
+NotedAs::NotedAs(CallOfGroup of_group) { noted_as = std::move(of_group); }
+NotedAs::~NotedAs() { noted_as = {}; }
 
 }  // namespace xla_cc

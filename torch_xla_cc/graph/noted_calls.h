@@ -14,14 +14,21 @@
 
 namespace xla_cc {
 
+// How a call is carried out beside the graph, if it is one of a group of torch.distributed.
+struct CallOfGroup {
+  std::function<void()> compare;  // with the group's other ranks
+  // By the group's ranks alone: its results. None if the graph's own call is run for it.
+  std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& operands)> apart;
+};
+
 struct NotedCall {
   Collective collective;
   // As they were at the call. Held here and not by Python: nobody else shall find them.
   std::vector<at::Tensor> operands;
   std::vector<at::Tensor> results;  // its token the last, if it has one
-  std::function<void()> compare;    // with the group's other ranks; none if it has no group
-  uint64_t chain = 0;               // a hash of this call and all before it
-  bool of_all = false;              // ranks make it, in one group
+  CallOfGroup of_group;
+  uint64_t chain = 0;   // a hash of this call and all before it
+  bool of_all = false;  // ranks make it, in one group
 };
 
 // All need the interpreter lock but where it says that they do not.
@@ -73,13 +80,13 @@ class NotedCalls {
 void PauseNoting();
 void ResumeNoting();
 
-// How the call that this thread attaches next is compared.
-class ComparedBy {
+// What is noted of the call that this thread attaches next.
+class NotedAs {
  public:
-  explicit ComparedBy(std::function<void()> compare);
-  ~ComparedBy();
-  ComparedBy(const ComparedBy&) = delete;
-  ComparedBy& operator=(const ComparedBy&) = delete;
+  explicit NotedAs(CallOfGroup of_group);
+  ~NotedAs();
+  NotedAs(const NotedAs&) = delete;
+  NotedAs& operator=(const NotedAs&) = delete;
 };
 
 }  // namespace xla_cc

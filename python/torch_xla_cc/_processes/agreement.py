@@ -311,8 +311,7 @@ class Agreement:
         counted = max(number for (number,) in self.rounds.meet([_calls.counted()], None))
         # From here on by itself: a call that others have yet to make waits for them.
         for call in self._known.unknown(_calls.count()):
-            _calls.compare(call)
-            self._known.run_alone(call, self._device)
+            self._known.run_alone(call, self._device, _calls.apart)
         living.become(self._known.evaluate(living.pending))
         self._known.forget()
         _calls.give_up(counted + self._gives_up_for)

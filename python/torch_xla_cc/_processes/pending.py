@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -14,6 +14,7 @@ from torch_xla_cc._runtime.device_tensors import needs_run
 from torch_xla_cc._runtime.private import XLAC
 
 _calls = _C.noted_calls
+_Runs = Callable[[int, list[torch.Tensor]], list[torch.Tensor]]
 _OURS = " xla_cc::"  # in the names of what our calls make in a graph
 
 
@@ -138,11 +139,11 @@ class Known:
             count = len(_calls.results(call))
             self._values[call], found = found[:count], found[count:]
 
-    def run_alone(self, call: int, rank: int) -> None:
+    def run_alone(self, call: int, rank: int, run: _Runs = _calls.again) -> None:
         """Run one call by itself, of what this rank has for it."""
         operands = self.evaluate(_calls.operands(call))
         with chains.beginning(rank, chains.first(rank)):
-            results = _calls.again(call, operands)
+            results = run(call, operands)
         evaluate.sync(results)
         count = len(_calls.results(call))
         tokens = [self._no_token(rank) for _ in range(count - len(results))]

@@ -15,6 +15,7 @@ import torch
 from torch_xla_cc._runtime.private import c10d_bindings
 
 _PATIENCE_S = 0.05  # before others are poked
+_COMES_S = 1.0  # after an error: those that are not there by then are named
 _ALWAYS = timedelta(days=365)  # the store prints a warning for each wait that ends without a key
 
 
@@ -72,20 +73,25 @@ class Rounds:
         self._gloo = None
 
     def _who(self, error: RuntimeError) -> str:
-        missing = []
-        for rank in range(self.size):
-            try:
-                key = f"here/{rank}"
-                came = self._store.check([key]) and int(self._store.get(key)) == self.number
-                if rank != self.rank and not came:
-                    missing.append(rank)
-            except RuntimeError:
-                return f"the store of the world is gone: {error}"
+        missing = [rank for rank in range(self.size) if rank != self.rank]
+        end = time.monotonic() + _COMES_S
+        try:
+            self._store.set(f"here/{self.rank}", str(self.number))
+            while missing and time.monotonic() < end:
+                missing = [rank for rank in missing if not self._is_here(rank)]
+                time.sleep(0.01)
+        except RuntimeError:
+            return f"the store of the world is gone: {error}"
         return (
             f"rank {self.rank} would run what it has pending, calls of torch.distributed among it, "
             f"and {f'ranks {missing} have' if missing else 'a rank has'} ended, or not come to run "
             f"theirs within {self._limit.total_seconds():g} s: {error}"
         )
+
+    def _is_here(self, rank: int) -> bool:
+        """Whether it has come to this round."""
+        key = f"here/{rank}"
+        return self._store.check([key]) and int(self._store.get(key)) == self.number
 
     def listen(self, *, wait: bool = True) -> Poke | None:
         """The next poke; None if there is none to wait for. For one thread."""

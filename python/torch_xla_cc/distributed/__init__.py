@@ -58,16 +58,20 @@ def _check_mode() -> int:
     return _CHECKS.index(value)
 
 
-def _calls(is_pod: bool) -> str:
+def _calls(compares: bool) -> str:
     """TORCH_XLA_CC_CALLS: whether a call runs what is pending, or stays in the graph as well.
 
-    On TPU and GPU "graph" is for programs whose ranks read and step after the same calls. With
-    "agree" ranks settle among themselves what they run, where they have to run the same programs.
+    Where ranks have to run the same programs, "graph" is for those that read and step after the
+    same calls. With "agree" ranks settle among themselves what they run.
     """
-    value = os.environ.get("TORCH_XLA_CC_CALLS", "graph" if is_pod else "each")
+    value = os.environ.get("TORCH_XLA_CC_CALLS", "agree")
     if value not in _CALLS:
         raise ValueError(f"TORCH_XLA_CC_CALLS = {value!r}, but it must be one of {_CALLS}")
-    return value
+    if value != "agree":
+        return value
+    if compares:
+        return "graph"  # the device does it
+    return "each" if runtime.is_spmd() else value
 
 
 def _members(options: Any) -> list[int]:  # noqa: ANN401 (types of c10d)
@@ -160,11 +164,11 @@ def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
             if not runtime.is_spmd():
                 devices = _devices(store, rank, size, timeout)
     is_pod = runtime.device_type() == "POD"
-    calls = _calls(is_pod) if in_graph else "each"
-    group, milliseconds = _group(options, devices), _milliseconds(options)
     # The pod compares what runs, unless it is to be as a TPU pod (docs/pod.md).
     compares = is_pod and os.environ.get("TORCH_XLA_CC_POD_PROGRAMS") != "same"
-    agree = calls == "agree" and not compares and not runtime.is_spmd()
+    calls = _calls(compares) if in_graph else "each"
+    agree = calls == "agree"
+    group, milliseconds = _group(options, devices), _milliseconds(options)
     if calls != "each" and is_pod:
         progress.limit(sorted(devices or _members(options)), _C.bounded_ms(milliseconds))
     if calls != "each" and is_pod and not agree:
@@ -173,8 +177,9 @@ def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
         progress.begin(pod=False)
         listening.begin(store, rank, size, timeout)
     stay = calls != "each" and (not agree or agreement.current() is not None)
+    all_launch = agree and runtime.device_type() != "CUDA"
     return _C.process_backend(
-        gloo, store, _check_mode(), in_graph, stay, compares, group, milliseconds
+        gloo, store, _check_mode(), in_graph, stay, compares, all_launch, group, milliseconds
     )
 
 

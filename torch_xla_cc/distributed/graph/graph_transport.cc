@@ -121,12 +121,24 @@ Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
   if (on_paper()) RequireSameWorld(group());
   const bool captures = CallMode::OfThread().captures;
   const bool agreed = agrees() && !captures;
-  // A program with a call in it runs on all ranks.
-  if (agreed && !group().IsWorld() && !along_axis_) return IssueAlone(call, node, operands);
+  const bool may_stay = is_whole() || along_axis_;  // since all ranks make it
+  if (host_has_groups() && !(agreed && may_stay)) {
+    return OnHost(*beside_, call, node, operands);
+  }
+  if (agreed && !may_stay) return IssueAlone(call, node, operands);
   if (beside_ && !free_to_differ() && !captures && !agreed) Compare(call);
-  std::optional<ComparedBy> later;
-  if (agreed && call->state == GroupCall::State::kIssued) {
-    later.emplace([beside = beside_, call] { beside->Compare(call); });
+  std::optional<NotedAs> noted;
+  if (agreed) {
+    CallOfGroup of_group;
+    if (call->state == GroupCall::State::kIssued) {
+      of_group.compare = [beside = beside_, call] { beside->Compare(call); };
+    }
+    if (host_has_groups()) {
+      of_group.apart = [beside = beside_, call, node](const Tensors& given) {
+        return OnHost(*beside, call, node, given);
+      };
+    }
+    noted.emplace(std::move(of_group));
     call->state = GroupCall::State::kRunning;
   }
   const py::gil_scoped_acquire locked;
@@ -144,16 +156,6 @@ void GraphTransport::Compare(const CallPtr& call) const {
   call->state = GroupCall::State::kRunning;
 }
 
-Tensors GraphTransport::IssueAlone(const CallPtr& call, const Collective& node,
-                                   const Tensors& operands) const {
-  Compare(call);
-  const py::gil_scoped_acquire locked;
-  const auto attach = [&](const Tensors& given) { return AttachTensors(node, given); };
-  const py::object results = CallPython(Python().run_alone, operands, py::cpp_function(attach));
-  call->is_counted = true;
-  return results.cast<Tensors>();
-}
-
 // Other backends issue a call at once, so programs take for granted that a rank may read what it
 // gave while another goes on to its next call. In a lazy graph that rank's call would not have been
 // issued. So what is pending runs with each call, but where the program says that it need not, or
@@ -163,21 +165,6 @@ WorkPtr GraphTransport::Done(const CallPtr& call, Tensors outputs) const {
   if (!holds_ && (!stays() || is_long())) RunPending(group(), call->timeout);
   call->End(GroupCall::State::kDone);
   return Issued(std::move(outputs));
-}
-
-// What only some ranks do must be no part of a program that all share, where each compiles its own:
-// it is run by itself.
-void GraphTransport::RunApart(const CallPtr& call) const {
-  if (beside_ && !free_to_differ() && !agrees()) RunPending(group(), call->timeout);
-}
-
-Tensors GraphTransport::IssueApart(const CallPtr& call, const Collective& node,
-                                   const Tensors& operands) const {
-  if (agrees() && group().size() > 1) return IssueAlone(call, node, operands);
-  RunApart(call);
-  Tensors results = Issue(call, node, operands);
-  RunApart(call);
-  return results;
 }
 
 void GraphTransport::Release() {
@@ -220,6 +207,8 @@ Sizes GraphTransport::OfMembers(const std::vector<int64_t>& by_rank) const {
 
 WorkPtr GraphTransport::AllGather(const CallPtr& call, const std::vector<Tensors>& outputs,
                                   const Tensors& inputs) {
+  const bool alike = std::all_of(outputs.begin(), outputs.end(), AllAlike);
+  if (host_has_groups() && !alike) return beside_->AllGather(call, outputs, inputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (AllAlike(outputs[i])) {
       // The node of AllGatherInto: another rank's list may be of one buffer.
@@ -245,6 +234,7 @@ WorkPtr GraphTransport::AllGatherInto(const CallPtr& call, const Tensors& output
 
 WorkPtr GraphTransport::Gather(const CallPtr& call, const Tensors& outputs, const at::Tensor& input,
                                int root) {
+  if (host_has_groups()) return beside_->Gather(call, outputs, input, root);
   const Tensors gathered = IssueApart(call, xla_cc::AllGather{0, groups_}, {Rows(input)});
   if (group().rank == root) WriteParts(outputs, gathered[0].reshape({-1}));
   return Done(call, outputs);
@@ -252,6 +242,7 @@ WorkPtr GraphTransport::Gather(const CallPtr& call, const Tensors& outputs, cons
 
 WorkPtr GraphTransport::Scatter(const CallPtr& call, const at::Tensor& output,
                                 const Tensors& inputs, int root) {
+  if (host_has_groups()) return beside_->Scatter(call, output, inputs, root);
   const int64_t rows = output.numel();
   const int64_t world_size = group().world_size;
   SizeMatrix sizes(world_size, Sizes(world_size, 0));
@@ -270,6 +261,8 @@ WorkPtr GraphTransport::Scatter(const CallPtr& call, const at::Tensor& output,
 WorkPtr GraphTransport::ReduceScatter(const CallPtr& call, const Tensors& outputs,
                                       const std::vector<Tensors>& inputs,
                                       const c10d::ReduceOp& op) {
+  const bool alike = std::all_of(inputs.begin(), inputs.end(), AllAlike);
+  if (host_has_groups() && !alike) return beside_->ReduceScatter(call, outputs, inputs, op);
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (AllAlike(inputs[i])) {
       const xla_cc::ReduceScatter node{ReductionOf(op), 0, {}, groups_};

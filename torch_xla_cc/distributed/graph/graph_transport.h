@@ -27,6 +27,9 @@ struct CallWays {
   // cut what they have pending where each likes. Else ranks whose calls stay agree on what they run
   // (python/torch_xla_cc/_processes/agreement.py).
   bool device_compares = false;
+  // Where they agree: a program runs on all ranks, or on none. So a group has to be all of them, or
+  // those beside it make its calls too; else they go through the host.
+  bool all_launch = false;
 };
 
 class GraphTransport final : public Transport {
@@ -96,6 +99,16 @@ class GraphTransport final : public Transport {
   WorkPtr Done(const CallPtr& call, Tensors outputs) const;
   // Between processes that share one program: runs what is pending.
   void RunApart(const CallPtr& call) const;
+  bool is_whole() const { return group().size() == group().world_size; }
+  // Whether what others than the group's ranks would have to run too is to go through the host.
+  bool host_has_groups() const {
+    const CallMode& mode = CallMode::OfThread();
+    return ways_.all_launch && !is_whole() && !mode.captures && !mode.in_graph &&
+           (agrees() || (ways_.stay && GaveUp()));
+  }
+  // The nodes' results through the host, once they are there.
+  static Tensors OnHost(HostTransport& host, const CallPtr& call, const Collective& node,
+                        const Tensors& operands);
   // As Issue, where ranks agree on what they run: at once, by itself. The results are data.
   Tensors IssueAlone(const CallPtr& call, const Collective& node, const Tensors& operands) const;
   // Between processes, once: they compare the call before it can block.
