@@ -15,6 +15,7 @@
 #include "torch_xla_cc/graph/view_writes.h"
 #include "torch_xla_cc/groupcall/at_work.h"
 #include "torch_xla_cc/living_tensors.h"
+#include "torch_xla_cc/made_tensors.h"
 #include "torch_xla_cc/python_side.h"
 #include "torch_xla_cc/threads/bind.h"
 
@@ -47,6 +48,9 @@ PYBIND11_MODULE(_C, m) {
   m.def("waits_for_peers", &WaitsForPeers::Any);
   m.def("unwrapped", &Unwrapped);
   m.def("living_tensors", &LivingTensors, py::arg("generation") = py::none());
+  m.def("watch_operators", &WatchOperators);
+  m.def("forget_dead_tensors", &ForgetDeadTensors);
+  m.def("made_tensors", &MadeTensors);
   on_exit(&EndAtOnce, nullptr);
   pthread_atfork(nullptr, nullptr, &AtWork::Forked);
   // At the end of the process: what holds tensors lets them go while there is an interpreter.

@@ -15,6 +15,7 @@ ranks say in a round (rounds.py) where they are and what they would run:
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import os
 import threading
@@ -42,6 +43,7 @@ _WAITS_MS = 1000
 _IDLE_MS = 10000
 _UNTIL = 64  # calls of all ranks for which they give up the first time; then twice as many
 _AGAIN_S = 0.05
+_KEPT = 4096  # graphs
 
 
 class _Outcome(NamedTuple):
@@ -68,6 +70,7 @@ class Agreement:
         self._since: float | None = None  # when it first wanted what it wants
         self._poke: Poke | None = None
         self._gives_up_for = _UNTIL
+        self._graphs: set[int] = set()  # that it has had
 
     def is_of_this_process(self) -> bool:
         """And not of that which has forked it."""
@@ -120,7 +123,7 @@ class Agreement:
 
     def _wanted(self, kind: Kind, read: list[torch.Tensor], run: Callable[[], None]) -> bool:
         while self._known.unknown(_calls.count()):
-            living = Living(self._device)
+            living = self._living()
             came = self._round(self._said(kind, living), lambda: self._needs(kind, living, read))  # noqa: B023
             if came.same:
                 self._known.forget()
@@ -143,6 +146,18 @@ class Agreement:
             living.become(self._known.evaluate(living.pending))
             return False
         return True
+
+    def _living(self) -> Living:
+        """The rank's tensors, without garbage that is pending as well, when Python collects it."""
+        living = Living(self._device)
+        if living.graph in self._graphs:
+            return living
+        gc.collect()
+        living = Living(self._device)
+        if len(self._graphs) >= _KEPT:
+            self._graphs.clear()
+        self._graphs.add(living.graph)
+        return living
 
     def _needs(self, kind: Kind, living: Living, read: list[torch.Tensor]) -> Needs:
         if kind == Kind.SETTLES:
@@ -218,8 +233,7 @@ class Agreement:
         if self._since is None:
             self._since = time.monotonic()
         waited = int(1000 * (time.monotonic() - self._since))
-        graph = number_of(evaluate.hashed(living.pending))
-        return said._replace(graph=graph, others=living.others, waited=waited)
+        return said._replace(graph=living.graph, others=living.others, waited=waited)
 
     def _round(self, own: Said, needs: Callable[[], Needs] = Needs) -> _Outcome:
         poke = Poke(self.rounds.number, own.made, own.kind != Kind.STEPS)

@@ -9,7 +9,7 @@ import time
 import warnings
 from datetime import timedelta
 
-from torch_xla_cc._processes import agreement, waits
+from torch_xla_cc._processes import agreement, living_tensors, waits
 from torch_xla_cc._processes.agreement import Agreement
 from torch_xla_cc._processes.rounds import Poke, Rounds
 from torch_xla_cc._runtime.private import c10d_bindings
@@ -24,6 +24,7 @@ def begin(store: c10d_bindings.Store, rank: int, size: int, limit: timedelta) ->
     read_hooks.stand()
     device = read_hooks.default_rank()
     run = functools.partial(read_hooks.run_all, device)
+    living_tensors.watch()
     rounds = Rounds(store, rank, size, limit)
     agreed = agreement.begin(Agreement(rounds, device, run))
     threading.Thread(target=_listen, args=(agreed, os.getpid()), daemon=True).start()

@@ -1,7 +1,7 @@
-"""The tensors that Python knows, in a fraction of the time that gc.get_objects() takes.
+"""The tensors that live: those that operators have made, and what else Python knows.
 
-That lists half a million objects. Here only those that have become young since are looked at: what
-becomes old was young when a collection began.
+That in a fraction of the time that gc.get_objects() takes, which lists half a million objects: only
+those that have become young since are looked at. What becomes old was young when a collection began.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _seen: dict[int, TensorWeakRef] = {}  # by id(): of living tensors, and of some 
 
 def all_of_them() -> list[torch.Tensor]:
     """Those of XLA devices, of all threads, as torch_xla has them."""
-    _watch()
+    watch()
     for generation in _YOUNG:
         _see(_C.living_tensors(generation))
     tensors = []
@@ -35,21 +35,28 @@ def all_of_them() -> list[torch.Tensor]:
     # A gradient that nobody has asked for yet, Python does not know; nor what views are views of.
     leaves = [x for x in tensors if x.requires_grad and x.is_leaf]
     tensors += [x.grad for x in leaves if x.grad is not None]
-    return [inner for x in tensors for inner in _C.unwrapped(x)]
+    inner = [inner for x in tensors for inner in _C.unwrapped(x)]
+    return list({id(x): x for x in (*inner, *_C.made_tensors())}.values())
+
+
+def _wraps() -> bool:
+    return os.environ.get("XLA_DISABLE_FUNCTIONALIZATION", "0") in ("", "0")
 
 
 def _see(tensors: list[torch.Tensor]) -> None:
     # Not what functionalization has wrapped, which Python knows by the last line above: C++ alone
     # owns it, and may free it at any time.
-    wraps = os.environ.get("XLA_DISABLE_FUNCTIONALIZATION", "0") in ("", "0")
+    wraps = _wraps()
     for x in tensors:
         if not wraps or is_functional_tensor(x):
             _seen[id(x)] = TensorWeakRef(x)
 
 
 @functools.cache
-def _watch() -> None:
+def watch() -> None:
     """From now on; what there is, is seen."""
+    if _wraps():
+        _C.watch_operators()
     gc.callbacks.append(_before_collection)
     _see(_C.living_tensors())
 

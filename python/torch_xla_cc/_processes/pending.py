@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 
 import torch
@@ -9,6 +10,7 @@ import torch
 from torch_xla_cc import _C
 from torch_xla_cc._processes import evaluate, living_tensors
 from torch_xla_cc._processes.evaluate import Program
+from torch_xla_cc._processes.said import number_of
 from torch_xla_cc._runtime import chains
 from torch_xla_cc._runtime.device_tensors import needs_run
 from torch_xla_cc._runtime.private import XLAC
@@ -46,13 +48,20 @@ class Living:
         # What autograd has saved, and bases of views.
         self.others = made - gone - len(known) - len(held)
 
+    @functools.cached_property
+    def graph(self) -> int:
+        """What all of it is, as a hash."""
+        return number_of(evaluate.hashed(self.pending))
+
     @property
     def pending(self) -> list[torch.Tensor]:
         """Those that are still to be computed."""
         return [x[0] for x in self._pending]
 
     def left(self) -> list[str]:
-        """The graphs of tensors that only C++ knows, if there are calls in them."""
+        """The graphs of tensors that nobody here knows, if there are calls in them."""
+        if self.others <= 0:
+            return []
         # Of each tensor with more than its data in its graph: its number, and its graph as a text.
         report = XLAC._xla_tensors_report(2, f"xla:{self._rank}")
         graphs = []

@@ -48,7 +48,7 @@ class Rounds:
 
     def meet(self, said: list[int], poke: Poke | None) -> list[list[int]]:
         """What each rank says in this round, once all have. Raises RanksGone."""
-        own = torch.tensor(said, dtype=torch.int64)
+        own = torch.tensor(said, dtype=torch.int64, device="cpu")
         all_of_them = [torch.empty_like(own) for _ in range(self.size)]
         try:
             if self._gloo is None:

@@ -180,6 +180,7 @@ def _chain_ends(rank: int) -> Iterator[None]:
     So the next chain begins anew, unless another thread has gone on with this one.
     """
     before = _C.token(rank)
+    _C.forget_dead_tensors()
     try:
         yield
     except BaseException:
