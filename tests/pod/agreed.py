@@ -129,7 +129,7 @@ def steps_before_it_sends(rank):
 
 
 def gives_up(rank, calls):
-    """Groups of which one makes a call, and waits for the other beside the graph; then all go on."""
+    """One of two groups makes a call, and waits for the other beside the graph; then all go on."""
     with staying.world() as (device, _), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]

@@ -31,16 +31,11 @@ from torch_xla_cc._C import CollectiveTimeoutError, RanksDisagree
 from torch_xla_cc._processes import evaluate
 from torch_xla_cc._processes.pending import Known, Living
 from torch_xla_cc._processes.rounds import Poke, RanksGone, Rounds
-from torch_xla_cc._processes.said import Kind, Needs, Said, end_of, number_of, unpacked
+from torch_xla_cc._processes.said import Kind, Needs, Said, end_of, is_stuck, number_of, unpacked
 from torch_xla_cc._runtime import chains
 from torch_xla_cc._runtime.device_tensors import needs_run, replace
 
 _calls = _C.noted_calls
-# After how many ms without being served all give up, if a rank that is behind waits for a peer
-# beside the graph; and if it does nothing, which may be such a wait, or a slow disk. But what all
-# ranks have to call, others wait for, as with any backend.
-_WAITS_MS = 1000
-_IDLE_MS = 10000
 _UNTIL = 64  # calls of all ranks for which they give up the first time; then twice as many
 _AGAIN_S = 0.05
 _KEPT = 4096  # graphs
@@ -270,7 +265,7 @@ class Agreement:
             if served[self.rounds.rank]:
                 self._since = None
             return _Outcome(served=served[self.rounds.rank], together=together)
-        if not _is_stuck(all_said, ends, lack):
+        if not is_stuck(all_said, ends, lack):
             self._require_in_time(all_said)
             time.sleep(_AGAIN_S)
             return _Outcome()
@@ -337,25 +332,6 @@ class Agreement:
             RuntimeWarning,
             stacklevel=2,
         )
-
-
-def _is_stuck(all_said: list[Said], ends: list[int], lack: list[bool]) -> bool:
-    """Whether a rank that is behind will not come to make its calls before others go on.
-
-    Not where these `lack` a call of all ranks: without it they cannot go on at all. A step can.
-    """
-    waits = [
-        (said.waited, end)
-        for said, end, lacks in zip(all_said, ends, lack, strict=True)
-        if said.kind == Kind.STEPS or (said.kind.wants and not lacks)
-    ]
-    if not waits:
-        return False
-    waited = max(waited for waited, _ in waits)
-    behind = {said.kind for said in all_said if said.made < min(end for _, end in waits)}
-    return (Kind.WAITS in behind and waited > _WAITS_MS) or (
-        Kind.IDLE in behind and waited > _IDLE_MS
-    )
 
 
 _of_this_process: Agreement | None = None

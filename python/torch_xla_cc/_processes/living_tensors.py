@@ -1,7 +1,7 @@
 """The tensors that live: those that operators have made, and what else Python knows.
 
 That in a fraction of the time that gc.get_objects() takes, which lists half a million objects: only
-those that have become young since are looked at. What becomes old was young when a collection began.
+those that have become young since are looked at. What becomes old was young when one began.
 """
 
 from __future__ import annotations

@@ -7,6 +7,11 @@ from typing import NamedTuple
 
 _WORDS = 17  # of 60 calls each: as many as may be pending
 _BITS = 60
+# After how many ms without being served all give up, if a rank that is behind waits for a peer
+# beside the graph; and if it does nothing, which may be such a wait, or a slow disk. But what all
+# ranks have to call, others wait for, as with any backend.
+_WAITS_MS = 1000
+_IDLE_MS = 10000
 
 
 class Kind(IntEnum):
@@ -68,3 +73,22 @@ def number_of(name: bytes) -> int:
 def end_of(said: Said, needs: Needs) -> int:
     """How many calls all have to have made before a rank can be served."""
     return said.made if said.kind == Kind.STEPS else max(needs.wanted, default=-1) + 1
+
+
+def is_stuck(all_said: list[Said], ends: list[int], lack: list[bool]) -> bool:
+    """Whether a rank that is behind will not come to make its calls before others go on.
+
+    Not where these `lack` a call of all ranks: without it they cannot go on at all. A step can.
+    """
+    waits = [
+        (said.waited, end)
+        for said, end, lacks in zip(all_said, ends, lack, strict=True)
+        if said.kind == Kind.STEPS or (said.kind.wants and not lacks)
+    ]
+    if not waits:
+        return False
+    waited = max(waited for waited, _ in waits)
+    behind = {said.kind for said in all_said if said.made < min(end for _, end in waits)}
+    return (Kind.WAITS in behind and waited > _WAITS_MS) or (
+        Kind.IDLE in behind and waited > _IDLE_MS
+    )
