@@ -45,6 +45,10 @@ def test_ranks_run_one_program_with_the_losses_of_gloo(example, options, ranks, 
     assert runs.programs_of_a_step(ran) == (1, 0)
 
 
+def test_eight_ranks():
+    runs.same_losses("deepspeed_zero.py", "--stage=1", steps=5, ranks=8, device="POD")
+
+
 def test_what_is_a_program_of_each_rank_is_refused(monkeypatch):
     monkeypatch.setenv("TORCH_XLA_CC_POD_PROGRAMS", "same")
     with pytest.raises(AssertionError, match="has instruction"):
