@@ -7,6 +7,7 @@ CPU tensors: the losses are to be the same.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import time
 from collections.abc import Iterator
@@ -19,11 +20,14 @@ os.environ.setdefault("TORCH_XLA_CC_FALLBACK", "allow")
 
 
 def _programs() -> tuple[int, int]:
-    """How many the device has run for this process, and how many it has compiled."""
+    """How many this process has handed to its device, and how many of them it had to compile.
+
+    The metric ExecuteTime counts them on another thread, and so some only in the next step.
+    """
     from torch_xla.debug import metrics
 
-    ran = metrics.metric_data("ExecuteTime")
-    return (ran[0] if ran else 0), metrics.counter_value("UncachedCompile") or 0
+    compiled = metrics.counter_value("UncachedCompile") or 0
+    return compiled + (metrics.counter_value("CachedCompile") or 0), compiled
 
 
 class Run:
@@ -53,14 +57,15 @@ class Run:
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
         self._began = 0.0
-        self._programs = (0, 0)  # before the last step
+        self._programs: list[tuple[int, int]] = []  # before each step
         torch.manual_seed(0)
 
     def steps(self) -> Iterator[int]:
         """The numbers of the steps."""
         for step in range(self.options.steps):
             self._began = time.time()
-            self._programs = _programs() if self.is_xla else (0, 0)
+            if self.is_xla:
+                self._programs.append(_programs())
             yield step
 
     def say(self, step: int, loss: float, rank: int = 0) -> None:
@@ -69,15 +74,18 @@ class Run:
             print(f"step {step}: loss {loss!r}", flush=True)
 
     def end(self) -> None:
-        """Print the collectives and programs of the last step, and leave the world."""
+        """Print the collectives of the last step, the programs of some, and leave the world."""
         if self.is_xla and self.rank == 0:
             from torch_xla_cc.distributed import call_table, flight_recorder
 
             calls = [call for call in flight_recorder() if call["issued"] >= self._began]
-            ran, compiled = (
-                now - was for now, was in zip(_programs(), self._programs, strict=True)
-            )
             print(call_table(calls), flush=True)
-            print(f"programs run in the last step: {ran}, compiled: {compiled}", flush=True)
+            if self._programs:
+                print(f"programs run (compiled) in the last steps: {self._last()}", flush=True)
         dist.barrier()
         dist.destroy_process_group()
+
+    def _last(self) -> str:
+        """Of each of the last half: one step may run early, for another rank, what is pending."""
+        half = [*self._programs[len(self._programs) // 2 :], _programs()]
+        return ", ".join(f"{b[0] - a[0]} ({b[1] - a[1]})" for a, b in itertools.pairwise(half))

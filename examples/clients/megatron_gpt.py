@@ -74,6 +74,21 @@ config.finalize_model_grads_func = finalize_model_grads
 torch.manual_seed(1)
 
 
+def shuffle_experts(model: torch.nn.Module) -> None:
+    """Give each rank experts of its own.
+
+    Made on the CPU, those of all ranks are alike. Then it is all one where a token goes, a router's
+    gradient is what rounding leaves of 0, and Adam makes steps of it.
+    """
+    rank = parallel_state.get_expert_model_parallel_rank()
+    generator = torch.Generator().manual_seed(rank)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if not getattr(parameter, "allreduce", True):  # as Megatron-core marks experts
+                order = torch.randperm(parameter.numel(), generator=generator)
+                parameter.copy_(parameter.flatten()[order].view_as(parameter))
+
+
 def part(number: int | None) -> DistributedDataParallel:
     """What this stage has of the model: all of it, or one of its virtual stages."""
     virtual = {"ignore_virtual": False, "vp_stage": number}
@@ -86,7 +101,9 @@ def part(number: int | None) -> DistributedDataParallel:
         post_process=parallel_state.is_pipeline_last_stage(**virtual),
         position_embedding_type="rope",
         vp_stage=number,
-    ).to(run.device)
+    )
+    shuffle_experts(model)
+    model.to(run.device)
     return DistributedDataParallel(
         config,
         DistributedDataParallelConfig(

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import forks
+import programs
 import pytest
 import runs
 
@@ -41,7 +42,6 @@ def test_clipping_is_theirs_and_reads_nothing():
     import torch
     import torch_xla
     from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
-    from torch_xla.debug import metrics
 
     from torch_xla_cc.adapters import deepspeed as adapter
 
@@ -52,9 +52,9 @@ def test_clipping_is_theirs_and_reads_nothing():
         made = [torch.tensor(x, device=device) for x in ([1.0, -2.0], [3.0], [0.5, 0.25, 8.0])]
         total = torch.tensor(norm, device=device)
         torch_xla.sync(wait=True)
-        before = metrics.metric_data("ExecuteTime")[0]
+        before = programs.ran()
         DeepSpeedZeroOptimizer.unscale_and_clip_grads(optimizer, [made[0], made[1:]], total)
-        assert metrics.metric_data("ExecuteTime")[0] == before
+        assert programs.ran() == before
         return torch.cat(made).cpu()
 
     theirs = DeepSpeedZeroOptimizer.unscale_and_clip_grads
@@ -72,8 +72,8 @@ def test_clipping_is_theirs_and_reads_nothing():
 @pytest.mark.parametrize(("stage", "count"), [(0, 1), (1, 2), (3, 2)])
 def test_programs_of_a_step_on_the_pod(stage, count):
     pytest.importorskip("jaxlib", reason="the pod needs it")
-    ran = runs.run("deepspeed_zero.py", f"--stage={stage}", "--steps=6", device="POD")
-    assert f"programs run in the last step: {count}, compiled: 0" in ran.output
+    ran = runs.run("deepspeed_zero.py", f"--stage={stage}", "--steps=10", device="POD")
+    assert runs.programs_of_a_step(ran) == (count, 0)
 
 
 @forks.alone
@@ -130,4 +130,7 @@ def test_the_step_of_a_tpu_is_reported_in_parts(stage, calls):
     done = forks.txcc("inspect", *options, script, "--", f"--stage={stage}", timeout=200)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "The step reads at utils.py:" in done.stderr
-    assert [one["summary"]["traced"] for one in json.loads(done.stdout)] == calls
+    reports = json.loads(done.stdout)
+    assert [one["summary"]["traced"] for one in reports] == calls
+    # On paper a part is at the place of this rank's, but its norm is not that of each other rank.
+    assert reports[0]["summary"]["gone"] == 0

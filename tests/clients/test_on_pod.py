@@ -42,7 +42,11 @@ def test_the_demo_is_what_it_is_on_threads():
 def test_ranks_run_one_program_with_the_losses_of_gloo(example, options, ranks, monkeypatch):
     monkeypatch.setenv("TORCH_XLA_CC_POD_PROGRAMS", "same")
     ran = runs.same_losses(example, *options, ranks=ranks, device="POD")
-    assert "\nprograms run in the last step: 1, compiled: 0\n" in ran.output
+    assert runs.programs_of_a_step(ran) == (1, 0)
+
+
+def test_eight_ranks():
+    runs.same_losses("deepspeed_zero.py", "--stage=1", steps=5, ranks=8, device="POD")
 
 
 def test_what_is_a_program_of_each_rank_is_refused(monkeypatch):

@@ -6,6 +6,7 @@ import random
 import time
 import warnings
 
+import programs
 import staying
 import torch
 import torch.distributed as dist
@@ -26,13 +27,13 @@ def counts(rank, steps):
         torch.manual_seed(rank)
         x = torch.randn(5, 4).to(device)
         for _ in range(steps):
-            before = staying.ran(), staying.compiled()
+            before = programs.ran(), programs.compiled()
             optimizer.zero_grad()
             loss = (x @ weight).square().mean()
             loss.backward()
             dist.all_reduce(weight.grad)
             optimizer.step()
-            found.append((staying.ran() - before[0], staying.compiled() - before[1]))
+            found.append((programs.ran() - before[0], programs.compiled() - before[1]))
             losses.append(loss.item())
     return found, losses
 

@@ -2,6 +2,7 @@
 
 import time
 
+import programs
 import staying
 import torch
 import torch.distributed as dist
@@ -23,16 +24,16 @@ def waits(rank, for_peer):
         counts = []
 
         def hook(_):
-            before = staying.ran()
+            before = programs.ran()
             if for_peer:
                 store.wait(["read"])
             else:
                 time.sleep(HOOK_S)
-            counts.append(staying.ran() - before)
+            counts.append(programs.ran() - before)
 
         y = torch.ones(2, device=device, requires_grad=True) * 2
         y.register_hook(hook)
         y.sum().backward()
-        before = staying.ran()
+        before = programs.ran()
         store.wait(["read"])
-        return counts[0], staying.ran() - before, x.tolist()
+        return counts[0], programs.ran() - before, x.tolist()

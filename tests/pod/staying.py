@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 import torch_xla
-import torch_xla.debug.metrics as met
+from programs import compiled, ran
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 import torch_xla_cc.distributed
@@ -42,16 +42,6 @@ def world():
         yield torch_xla.device(), dist.distributed_c10d._get_default_store()
     finally:
         dist.destroy_process_group()
-
-
-def compiled():
-    """How many programs this rank has compiled so far."""
-    return met.counter_value("UncachedCompile") or 0
-
-
-def ran():
-    """How many it has handed to its device."""
-    return compiled() + (met.counter_value("CachedCompile") or 0)
 
 
 def runs_once(rank):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ from torch_xla_cc._runtime.device_tensors import one_step
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc.adapters import _device_module, _modules
 from torch_xla_cc.adapters._deepspeed import FusedAdamBuilder, XlaAccelerator
+from torch_xla_cc.distributed import own_part
 
 
 def _make(changes: Changes) -> None:
@@ -44,6 +45,7 @@ def _make(changes: Changes) -> None:
     changes.wrap(DeepSpeedEngine, "_take_model_step", _one_step)
     zero = stage_1_and_2.DeepSpeedZeroOptimizer
     changes.wrap(zero, "unscale_and_clip_grads", _unscale_and_clip)
+    changes.wrap(zero, "get_grad_norm_direct", _norm_on_paper)
     for module in (utils, loss_scaler, stage_1_and_2, stage3):
         changes.put(module, "has_inf_or_nan", _has_inf_or_nan)
     for name in ("assert_lst_len_same_as_other_ranks", "get_lst_from_rank0"):
@@ -76,7 +78,9 @@ def install() -> None:
       gathering of parameters included, and not one for each group of parameters;
     - DeepSpeedZeroOptimizer.unscale_and_clip_grads, of ZeRO 1 and 2: it reads once more whether the
       norm is finite;
-    - in a world on paper, how ZeRO 3 compares lists with rank 0's: there is nobody to say them.
+    - in a world on paper, how ZeRO 3 compares lists with rank 0's: there is nobody to say them; and
+      DeepSpeedZeroOptimizer.get_grad_norm_direct, of ZeRO 1 and 2: the compiler takes the place of
+      a rank's part for that of all ranks, whose norms would then need no all_reduce.
     """
     _patches.install()
 
@@ -163,6 +167,26 @@ def _unscale_and_clip(
     clip = ((norm / optimizer.loss_scale + 1e-6) / optimizer.clip_grad).clamp(min=1.0)
     for gradient in tensors[:-1]:
         gradient.data.mul_(1.0 / (clip * optimizer.loss_scale))
+
+
+def _norm_on_paper(
+    theirs: Callable[..., torch.Tensor],
+    optimizer: Any,  # noqa: ANN401 (of ZeRO's stages 1 and 2)
+    gradients: Iterable[torch.Tensor],
+    *args: Any,  # noqa: ANN401
+    **options: Any,  # noqa: ANN401
+) -> torch.Tensor:
+    """DeepSpeedZeroOptimizer.get_grad_norm_direct, of what may be another number on each rank."""
+    gradients = list(gradients)
+    group = optimizer.dp_process_group
+    rank = own_part.rank(group, gradients[0]) if on_paper() and gradients else None
+    if rank is not None:
+        is_rank = rank < group.size()  # always, which the compiler does not know
+        gradients = [
+            x if getattr(x, "_zero_padding", False) else torch.where(is_rank, x, x.new_zeros(()))
+            for x in gradients
+        ]
+    return theirs(optimizer, gradients, *args, **options)
 
 
 def _same_on_paper(theirs: Callable[..., Any], numbers: list[int]) -> Any:  # noqa: ANN401
