@@ -49,7 +49,24 @@ def test_eight_ranks():
     runs.same_losses("deepspeed_zero.py", "--stage=1", steps=5, ranks=8, device="POD")
 
 
-def test_what_is_a_program_of_each_rank_is_refused(monkeypatch):
+@pytest.mark.parametrize(
+    ("example", "options", "ranks", "count"),
+    [
+        ("pipeline.py", ("--one-f-one-b=0",), 2, 8),
+        ("zero_optimizer.py", (), 4, 11),
+        ("deepspeed_zero.py", ("--stage=1",), 2, 8),
+        ("deepspeed_zero.py", ("--stage=3",), 4, 8),
+    ],
+)
+def test_calls_of_programs_that_differ_run_beside_them(example, options, ranks, count, monkeypatch):
     monkeypatch.setenv("TORCH_XLA_CC_POD_PROGRAMS", "same")
+    ran = runs.same_losses(example, *options, ranks=ranks, device="POD")
+    assert runs.programs_of_a_step(ran) == (count, 0)
+
+
+def test_what_is_a_program_of_each_rank_is_refused(monkeypatch):
+    """Where ranks do not agree on what they run."""
+    monkeypatch.setenv("TORCH_XLA_CC_POD_PROGRAMS", "same")
+    monkeypatch.setenv("TORCH_XLA_CC_CALLS", "graph")
     with pytest.raises(AssertionError, match="has instruction"):
         runs.run("deepspeed_zero.py", "--stage=1", "--steps=2", ranks=2, device="POD")

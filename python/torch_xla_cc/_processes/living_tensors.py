@@ -33,10 +33,17 @@ def all_of_them() -> list[torch.Tensor]:
         elif _seen.get(key) is ref:
             _seen.pop(key, None)
     # A gradient that nobody has asked for yet, Python does not know; nor what views are views of.
-    leaves = [x for x in tensors if x.requires_grad and x.is_leaf]
+    leaves = [x for x in tensors if x.requires_grad and _is_leaf(x)]
     tensors += [x.grad for x in leaves if x.grad is not None]
     inner = [inner for x in tensors for inner in _C.unwrapped(x)]
     return list({id(x): x for x in (*inner, *_C.made_tensors())}.values())
+
+
+def _is_leaf(x: torch.Tensor) -> bool:
+    try:
+        return x.is_leaf
+    except RuntimeError:  # autograd has no graph for a view that must not be written to, and was
+        return False
 
 
 def _wraps() -> bool:
