@@ -19,8 +19,8 @@ int64_t LongestChain();
 void ResetToken(int64_t rank);
 void ResetTokens();
 
-// Of two threads of a rank that is a process one has the chain at a time. It is not held up at a gate
-// (op_gate.h), since who has closed that may be the next to want the chain.
+// Of two threads of a rank that is a process one has the chain at a time. It is not held up at a
+// gate (op_gate.h), since who has closed that may be the next to want the chain.
 class ChainTurn {
  public:
   ChainTurn();
