@@ -4,8 +4,12 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "torch_xla_cc/living_tensors.h"
 
@@ -34,6 +38,12 @@ class Seen {
     std::vector<at::Tensor> dead;
     const std::lock_guard lock(mutex_);
     dead = TakeDead();
+  }
+
+  void ForgetAll() {
+    std::unordered_map<c10::TensorImpl*, at::Tensor> all;
+    const std::lock_guard lock(mutex_);
+    all.swap(tensors_);
   }
 
   std::vector<at::Tensor> Living() {
@@ -91,16 +101,25 @@ void AfterOperator(const at::RecordFunction& function, at::ObserverContext*) {
   }
 }
 
+std::optional<at::CallbackHandle> callback;  // the interpreter lock guards it
+
 }  // namespace
 
 void WatchOperators() {
-  static const at::CallbackHandle callback = at::addGlobalCallback(
+  const char* disabled = std::getenv("XLA_DISABLE_FUNCTIONALIZATION");
+  const bool wraps = disabled == nullptr || *disabled == 0 || std::string(disabled) == "0";
+  if (callback || !wraps) return;  // else autograd would see that others hold its tensors
+  callback = at::addGlobalCallback(
       at::RecordFunctionCallback(
           [](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> { return nullptr; },
           &AfterOperator)
           .needsOutputs(true)
           .scopes({at::RecordScope::FUNCTION}));
-  static_cast<void>(callback);
+}
+
+void StopWatching() {
+  if (callback) at::removeCallback(*std::exchange(callback, std::nullopt));
+  Seen::Get().ForgetAll();
 }
 
 void ForgetDeadTensors() { Seen::Get().ForgetDead(); }

@@ -8,9 +8,11 @@
 
 namespace xla_cc {
 
-// From the first call on, what each operator gives is seen, on all threads.
+// Between these, what each operator gives is seen, on all threads: not without functionalization,
+// which wraps what is held here. Call both with the interpreter lock.
 void WatchOperators();
-// As torch_xla has them (Unwrapped in living_tensors.h), each once; none before WatchOperators.
+void StopWatching();
+// As torch_xla has them (Unwrapped in living_tensors.h), each once.
 std::vector<at::Tensor> MadeTensors();
 
 // To be called before all that lives is run: what nobody else holds does not live.

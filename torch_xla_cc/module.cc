@@ -48,7 +48,6 @@ PYBIND11_MODULE(_C, m) {
   m.def("waits_for_peers", &WaitsForPeers::Any);
   m.def("unwrapped", &Unwrapped);
   m.def("living_tensors", &LivingTensors, py::arg("generation") = py::none());
-  m.def("watch_operators", &WatchOperators);
   m.def("forget_dead_tensors", &ForgetDeadTensors);
   m.def("made_tensors", &MadeTensors);
   on_exit(&EndAtOnce, nullptr);
@@ -58,6 +57,7 @@ PYBIND11_MODULE(_C, m) {
     ResetTokens();
     TakeRecords();
     NotedCalls::Get().Forget();
+    StopWatching();
     PlanCache::Get().Clear();
   });
 }

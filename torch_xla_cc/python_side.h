@@ -29,6 +29,7 @@ namespace xla_cc {
   FUNCTION(drop_pending)            /* _threads.read_hooks */     \
   FUNCTION(answer_peers)            /* _processes.agreement */    \
   FUNCTION(run_alone)               /* _processes.agreement */    \
+  FUNCTION(run_at_end)              /* _processes.agreement */    \
   FUNCTION(bridge_state)            /* _threads.compile_bridge */ \
   FUNCTION(refuse_capture)          /* _threads.compile_bridge */
 

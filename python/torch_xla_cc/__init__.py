@@ -94,6 +94,7 @@ _C.set_python_side(
         "drop_pending": _read_hooks.lose,
         "answer_peers": _agreement.answer_peers,
         "run_alone": _agreement.run_alone,
+        "run_at_end": _agreement.run_at_end,
         "bridge_state": _compile_bridge.state,
         "refuse_capture": _compile_bridge.refuse,
     }

@@ -14,6 +14,7 @@ import torch_xla
 
 from torch_xla_cc._processes import agreement
 
+_LONG = 7  # what no world of these divides
 _OPS = ("sum", "gather", "scatter", "local", "own", "write", "view", "drop")
 
 
@@ -59,7 +60,9 @@ def random_program(rank, size, seed, steps):
     """Calls, and reads and steps of some ranks, as a seed has them, beside what they should be."""
     chosen = random.Random(seed)  # the same on all ranks
     data = torch.Generator().manual_seed(seed)
-    whole = [torch.randint(-3, 4, (size, 6), generator=data).double() for _ in range(3)]  # by rank
+    whole = [
+        torch.randint(-3, 4, (size, _LONG), generator=data).double() for _ in range(3)
+    ]  # by rank
     with staying.world() as (device, _), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tensors = [x[rank].float().to(device) for x in whole]
@@ -86,12 +89,12 @@ def _do(op, rank, size, tensors, whole, i, j):
         dist.all_reduce(x)
         whole[i] = whole[i].sum(0).expand(size, -1).clone()
     elif op == "gather":
-        gathered = torch.empty(size * 6, device=x.device)
+        gathered = torch.empty(size * _LONG, device=x.device)
         dist.all_gather_into_tensor(gathered, x)
-        tensors[j] = gathered.view(size, 6)[:, :6].sum(0)
+        tensors[j] = gathered.view(size, _LONG).sum(0)
         whole[j] = whole[i].sum(0).expand(size, -1).clone()
     elif op == "scatter":
-        part = torch.empty(6, device=x.device)
+        part = torch.empty(_LONG, device=x.device)
         dist.reduce_scatter_tensor(part, torch.cat([x + k for k in range(size)]))
         tensors[j] = part
         whole[j] = torch.stack([whole[i].sum(0) + size * k for k in range(size)])
@@ -110,6 +113,36 @@ def _do(op, rank, size, tensors, whole, i, j):
     elif op == "drop":
         tensors[j] = x * 1
         whole[j] = whole[i].clone()
+
+
+def random_groups(rank, seed, steps):
+    """Calls of four ranks, of groups that are rows and columns of a mesh: of all of these, or one."""
+    chosen = random.Random(seed)
+    data = torch.Generator().manual_seed(seed)
+    whole = [torch.randint(-3, 4, (4, _LONG), generator=data).double() for _ in range(2)]
+    with staying.world() as (device, _), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        meshes = [[[0, 1], [2, 3]], [[0, 2], [1, 3]], [[0, 1, 2, 3]], [[3, 0, 1]]]
+        groups = [[(ranks, dist.new_group(ranks)) for ranks in mesh] for mesh in meshes]
+        tensors = [x[rank].float().to(device) for x in whole]
+        for _ in range(steps):
+            i, mesh = chosen.randrange(2), chosen.choice(groups)
+            calling = mesh if chosen.random() < 0.8 else [chosen.choice(mesh)]
+            for ranks, group in calling:
+                if rank in ranks:
+                    dist.all_reduce(tensors[i], dist.ReduceOp.MAX, group)
+                whole[i][ranks] = whole[i][ranks].max(0).values
+            readers = [r for r in range(4) if chosen.random() < 0.2]
+            if rank in readers:
+                assert tensors[i].tolist() == whole[i][rank].tolist(), (i, calling)
+            if chosen.random() < 0.2:
+                torch_xla.sync()
+            own = chosen.randrange(4)
+            tensors[i] = tensors[i] + (rank == own)
+            whole[i][own] += 1
+        for x, expected in zip(tensors, whole, strict=True):
+            assert x.tolist() == expected[rank].tolist()
+    return True
 
 
 def steps_before_it_sends(rank):

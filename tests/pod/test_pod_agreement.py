@@ -12,7 +12,7 @@ import pytest
 import several_ranks
 import staying
 
-SIZES = (2, 4)
+SIZES = (2, 3, 4)
 _ENV = {"TORCH_XLA_CC_POD_PROGRAMS": "same", "TORCH_XLA_CC_CALLS": "agree"}
 
 
@@ -59,6 +59,14 @@ def test_one_rank_reads_and_the_others_wait_elsewhere(ranks, how):
 @pytest.mark.parametrize("seed", range(6))
 def test_random_programs(ranks, seed):
     assert ranks(agreed.random_program, ranks.size, seed, 30) == [True] * ranks.size
+
+
+@pytest.mark.skip(reason="open: on some seeds (1) ranks run programs that differ, and say so")
+@pytest.mark.parametrize("seed", range(4))
+def test_random_groups(ranks, seed):
+    if ranks.size != 4:
+        pytest.skip("of a mesh of two by two")
+    assert ranks(agreed.random_groups, seed, 25, timeout_s=150.0) == [True] * 4
 
 
 def test_a_rank_steps_while_another_waits_for_its_message(ranks):

@@ -36,7 +36,7 @@ void RunPendingAtEnd(const RankGroup& group) {
   const py::gil_scoped_acquire locked;
   try {
     if (Agreeing()) {
-      CallPython(Python().run_graph);
+      CallPython(Python().run_at_end);
     } else {
       RunPendingBeforeWaiting();
     }
@@ -45,7 +45,7 @@ void RunPendingAtEnd(const RankGroup& group) {
   } catch (const std::exception& error) {
     TORCH_WARN("torch_xla_cc: what was pending at the end of a group: ", error.what());
   }
-  if (group.size() == group.world_size) NotedCalls::Get().Stop();
+  if (group.name == NotedCalls::Get().group()) NotedCalls::Get().Stop();
 }
 
 void RunPending(const RankGroup& group, Timeout timeout) {

@@ -23,7 +23,7 @@ void RunPendingBeforeWaiting();
 // The same where somebody asks whether it has come, which may be often: the first time.
 void RunPendingOnce(std::atomic<bool>& asked);
 // The same at the end of a group, whose error, if there is one, others have told or will tell.
-// If the group is all ranks, they no longer agree on what they run.
+// If it is the one whose ranks agree on what they run, they no longer do.
 void RunPendingAtEnd(const RankGroup& group);
 // Throws it away: a later step shall not run it.
 void DropPending(const RankGroup& group);

@@ -112,10 +112,7 @@ AttachingFor::~AttachingFor() { attaching_for = before_; }
 std::vector<py::object> Attach(const Collective& collective,
                                const std::vector<py::handle>& tensors) {
   OpGate::Pass();
-  const NotedCalls& noted = NotedCalls::Get();
-  if ((noted.wanted() || noted.size() >= NotedCalls::kMost) && noted.Takes()) {
-    CallPython(Python().answer_peers);
-  }
+  if (!NotedAs::OfThisThread()) AnswerPeers();
   const std::string op = Name(OpFor(collective));
   std::vector<hlo::Shape> operands;
   operands.reserve(tensors.size());

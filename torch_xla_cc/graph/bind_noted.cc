@@ -8,7 +8,7 @@ namespace xla_cc {
 void BindNotedCalls(py::module_& m) {
   static NotedCalls& calls = NotedCalls::Get();
   py::module_ noted = m.def_submodule("noted_calls");
-  noted.def("start", [] { calls.Start(); });
+  noted.def("start", [](std::string group) { calls.Start(std::move(group)); });
   noted.attr("MOST") = NotedCalls::kMost;
   noted.def("give_up", [](int64_t until) { calls.GiveUp(until); });
   noted.def("counted", [] { return calls.counted(); });

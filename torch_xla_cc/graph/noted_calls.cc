@@ -9,6 +9,7 @@
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/gil.h"
 #include "torch_xla_cc/graph/target.h"
+#include "torch_xla_cc/made_tensors.h"
 #include "torch_xla_cc/python_side.h"
 
 namespace xla_cc {
@@ -16,6 +17,7 @@ namespace {
 
 thread_local int paused = 0;
 thread_local CallOfGroup noted_as;
+thread_local bool is_noted_as = false;
 
 // A tensor of the same value in the graph: what is changed in place later is not this.
 std::vector<at::Tensor> Snapshots(const std::vector<at::Tensor>& tensors) {
@@ -32,8 +34,10 @@ NotedCalls& NotedCalls::Get() {
   return *calls;
 }
 
-void NotedCalls::Start() {
+void NotedCalls::Start(std::string group) {
   Forget();
+  group_ = std::move(group);
+  WatchOperators();
   counted_ = 0;
   gave_up_ = false;
   on_ = true;
@@ -41,7 +45,9 @@ void NotedCalls::Start() {
 
 void NotedCalls::Stop() {
   Forget();
+  group_.clear();
   on_ = gave_up_ = false;
+  StopWatching();
 }
 
 void NotedCalls::GiveUp(int64_t until) {
@@ -88,7 +94,21 @@ void NotedCalls::Forget() {
 void PauseNoting() { ++paused; }
 void ResumeNoting() { --paused; }
 
-NotedAs::NotedAs(CallOfGroup of_group) { noted_as = std::move(of_group); }
-NotedAs::~NotedAs() { noted_as = {}; }
+NotedAs::NotedAs(CallOfGroup of_group) {
+  noted_as = std::move(of_group);
+  is_noted_as = true;
+}
+NotedAs::~NotedAs() {
+  noted_as = {};
+  is_noted_as = false;
+}
+bool NotedAs::OfThisThread() { return is_noted_as; }
+
+void AnswerPeers() {
+  const NotedCalls& calls = NotedCalls::Get();
+  if (!calls.wanted() && calls.size() < NotedCalls::kMost) return;
+  const py::gil_scoped_acquire locked;
+  if (calls.Takes()) CallPython(Python().answer_peers);
+}
 
 }  // namespace xla_cc

@@ -39,7 +39,9 @@ class NotedCalls {
 
   static NotedCalls& Get();
 
-  void Start();
+  // `group`: the name of the one whose ranks agree.
+  void Start(std::string group);
+  const std::string& group() const { return group_; }
   // The world has ended.
   void Stop();
   // Ranks make different calls, so each call is to run when it is made, until this rank makes the
@@ -70,6 +72,7 @@ class NotedCalls {
   std::atomic<bool> on_{false};
   std::atomic<bool> gave_up_{false};
   std::atomic<bool> wanted_{false};
+  std::string group_;
   std::atomic<int64_t> size_{0};
   std::atomic<int64_t> counted_{0};
   std::atomic<int64_t> until_{0};
@@ -87,6 +90,11 @@ class NotedAs {
   ~NotedAs();
   NotedAs(const NotedAs&) = delete;
   NotedAs& operator=(const NotedAs&) = delete;
+
+  static bool OfThisThread();
 };
+
+// Before a call of this rank: others may wait for those that it has made.
+void AnswerPeers();
 
 }  // namespace xla_cc

@@ -79,6 +79,7 @@ class Agreement:
 
     def read(self, tensors: list[torch.Tensor]) -> list[torch.Tensor] | None:
         """What to read in their place; None: themselves."""
+        _C.forget_dead_tensors()  # in a loop that only reads too
         with self._turn:
             while _calls.count():
                 pending = [x for x in tensors if needs_run(x)]
@@ -147,6 +148,7 @@ class Agreement:
         living = Living(self._device)
         if living.graph in self._graphs:
             return living
+        del living  # which holds all of it
         gc.collect()
         living = Living(self._device)
         if len(self._graphs) >= _KEPT:
@@ -166,6 +168,13 @@ class Agreement:
         with self._turn:
             while self._known.unknown(_calls.count()):
                 self._want(Kind.SETTLES, [], self._run_live)
+
+    def end(self) -> None:
+        """Run all that is pending, also where others are late, as no step need wait for."""
+        self.step(self._run_live)
+        if _calls.count():
+            self.settle()
+            self.step(self._run_live)
 
     def alone(
         self,
@@ -319,12 +328,15 @@ class Agreement:
         self._require_same(living.left())
         counted = max(number for (number,) in self.rounds.meet([_calls.counted()], None))
         # From here on by itself: a call that others have yet to make waits for them.
-        for call in self._known.unknown(_calls.count()):
-            self._known.run_alone(call, self._device, _calls.apart)
-        living.become(self._known.evaluate(living.pending))
-        self._known.forget()
-        _calls.give_up(counted + self._gives_up_for)
+        until = counted + self._gives_up_for
         self._gives_up_for *= 2
+        try:
+            for call in self._known.unknown(_calls.count()):
+                self._known.run_alone(call, self._device, _calls.apart)
+            living.become(self._known.evaluate(living.pending))
+        finally:  # also where a group's ranks disagree
+            self._known.forget()
+            _calls.give_up(until)
         warnings.warn(
             "torch_xla_cc: the ranks' calls of torch.distributed cannot be parts of one program: "
             f"{why}. For a while, each call runs when it is made. TORCH_XLA_CC_CALLS=each does so "
@@ -337,11 +349,11 @@ class Agreement:
 _of_this_process: Agreement | None = None
 
 
-def begin(agreement: Agreement) -> Agreement:
-    """It is that of this process, until the next."""
+def begin(agreement: Agreement, group: str) -> Agreement:
+    """It is that of this process, until the next, or the end of a group."""
     global _of_this_process
     _of_this_process = agreement
-    _calls.start()
+    _calls.start(group)
     return agreement
 
 
@@ -366,6 +378,12 @@ def answer_peers() -> None:
     """Before a call of this rank: others may wait for those that it has made."""
     if agreement := active():
         agreement.before_call()
+
+
+def run_at_end() -> None:
+    """All that is pending, before a group ends: others may yet come to calls of it."""
+    if agreement := active():
+        agreement.end()
 
 
 def run_alone(

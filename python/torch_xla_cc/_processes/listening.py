@@ -19,14 +19,14 @@ _LOOK_S = 0.02
 _STEPS_QUIET_MS = 2000  # others can go on tracing, if nobody reads: rather come there, and be one
 
 
-def begin(store: c10d_bindings.Store, rank: int, size: int, limit: timedelta) -> None:
+def begin(group: str, store: c10d_bindings.Store, rank: int, size: int, limit: timedelta) -> None:
     """From now on the ranks of this world agree on what they run; and this one listens."""
     read_hooks.stand()
     device = read_hooks.default_rank()
     run = functools.partial(read_hooks.run_all, device)
     living_tensors.watch()
     rounds = Rounds(store, rank, size, limit)
-    agreed = agreement.begin(Agreement(rounds, device, run))
+    agreed = agreement.begin(Agreement(rounds, device, run), group)
     threading.Thread(target=_listen, args=(agreed, os.getpid()), daemon=True).start()
 
 

@@ -46,14 +46,10 @@ def _is_leaf(x: torch.Tensor) -> bool:
         return False
 
 
-def _wraps() -> bool:
-    return os.environ.get("XLA_DISABLE_FUNCTIONALIZATION", "0") in ("", "0")
-
-
 def _see(tensors: list[torch.Tensor]) -> None:
     # Not what functionalization has wrapped, which Python knows by the last line above: C++ alone
     # owns it, and may free it at any time.
-    wraps = _wraps()
+    wraps = os.environ.get("XLA_DISABLE_FUNCTIONALIZATION", "0") in ("", "0")
     for x in tensors:
         if not wraps or is_functional_tensor(x):
             _seen[id(x)] = TensorWeakRef(x)
@@ -62,8 +58,6 @@ def _see(tensors: list[torch.Tensor]) -> None:
 @functools.cache
 def watch() -> None:
     """From now on; what there is, is seen."""
-    if _wraps():
-        _C.watch_operators()
     gc.callbacks.append(_before_collection)
     _see(_C.living_tensors())
 

@@ -58,13 +58,13 @@ def _check_mode() -> int:
     return _CHECKS.index(value)
 
 
-def _calls(compares: bool) -> str:
+def _calls(is_pod: bool, compares: bool) -> str:
     """TORCH_XLA_CC_CALLS: whether a call runs what is pending, or stays in the graph as well.
 
     Where ranks have to run the same programs, "graph" is for those that read and step after the
     same calls. With "agree" ranks settle among themselves what they run.
     """
-    value = os.environ.get("TORCH_XLA_CC_CALLS", "agree")
+    value = os.environ.get("TORCH_XLA_CC_CALLS", "graph" if is_pod else "each")
     if value not in _CALLS:
         raise ValueError(f"TORCH_XLA_CC_CALLS = {value!r}, but it must be one of {_CALLS}")
     if value != "agree":
@@ -166,7 +166,7 @@ def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
     is_pod = runtime.device_type() == "POD"
     # The pod compares what runs, unless it is to be as a TPU pod (docs/pod.md).
     compares = is_pod and os.environ.get("TORCH_XLA_CC_POD_PROGRAMS") != "same"
-    calls = _calls(compares) if in_graph else "each"
+    calls = _calls(is_pod, compares) if in_graph else "each"
     agree = calls == "agree"
     group, milliseconds = _group(options, devices), _milliseconds(options)
     if calls != "each" and is_pod:
@@ -175,7 +175,7 @@ def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
         progress.begin(pod=True)
     elif agree and not dist.is_initialized() and size == runtime.world_size():
         progress.begin(pod=False)
-        listening.begin(store, rank, size, timeout)
+        listening.begin(options.group_id, store, rank, size, timeout)
     stay = calls != "each" and (not agree or agreement.current() is not None)
     all_launch = agree and runtime.device_type() != "CUDA"
     return _C.process_backend(

@@ -30,6 +30,14 @@ Tensors Outputs(const Tensors& operands, int64_t times, int64_t parts) {
 
 }  // namespace
 
+bool GraphTransport::HostCan(const Collective& node) {
+  return std::holds_alternative<xla_cc::AllReduce>(node) ||
+         std::holds_alternative<CollectiveBroadcast>(node) ||
+         std::holds_alternative<xla_cc::AllGather>(node) ||
+         std::holds_alternative<xla_cc::ReduceScatter>(node) ||
+         std::holds_alternative<xla_cc::AllToAll>(node);
+}
+
 Tensors GraphTransport::OnHost(HostTransport& host, const CallPtr& call, const Collective& node,
                                const Tensors& operands) {
   const int64_t size = host.group().size();

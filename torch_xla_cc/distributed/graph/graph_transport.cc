@@ -14,6 +14,7 @@
 #include "torch_xla_cc/graph/noted_calls.h"
 #include "torch_xla_cc/graph/planning.h"
 #include "torch_xla_cc/graph/target.h"
+#include "torch_xla_cc/graph/tokens.h"
 #include "torch_xla_cc/python_side.h"
 #include "torch_xla_cc/threads/meeting.h"
 #include "torch_xla_cc/threads/world.h"
@@ -120,21 +121,38 @@ Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
   if (group().size() == 1) return Alone(node, operands);
   if (on_paper()) RequireSameWorld(group());
   const bool captures = CallMode::OfThread().captures;
+  // Whether ranks agree is not to change until the call is noted: another thread of this rank that
+  // answers others waits for its turn.
+  std::optional<ChainTurn> turn;
+  if (agrees() && !captures) {
+    AnswerPeers();
+    turn.emplace();
+  }
   const bool agreed = agrees() && !captures;
   const bool may_stay = is_whole() || along_axis_;  // since all ranks make it
+  if (!agreed || !may_stay) turn.reset();
   if (host_has_groups() && !(agreed && may_stay)) {
     return OnHost(*beside_, call, node, operands);
   }
   if (agreed && !may_stay) return IssueAlone(call, node, operands);
   if (beside_ && !free_to_differ() && !captures && !agreed) Compare(call);
+  // What a rank has pending is its own, where ranks have given up, and so no part of a shared
+  // program.
+  const bool by_itself = gave_up() && !captures;
+  if (by_itself) RunApart(call);
   std::optional<NotedAs> noted;
   if (agreed) {
     CallOfGroup of_group;
-    if (call->state == GroupCall::State::kIssued) {
-      of_group.compare = [beside = beside_, call] { beside->Compare(call); };
+    const GroupCall::State state = call->state;  // whether it is yet to be compared
+    if (state == GroupCall::State::kIssued) {
+      of_group.compare = [beside = beside_, call, state] {
+        call->state = state;
+        beside->Compare(call);
+      };
     }
-    if (host_has_groups()) {
-      of_group.apart = [beside = beside_, call, node](const Tensors& given) {
+    if (host_has_groups() && HostCan(node)) {
+      of_group.apart = [beside = beside_, call, node, state](const Tensors& given) {
+        call->state = state;
         return OnHost(*beside, call, node, given);
       };
     }
@@ -146,6 +164,7 @@ Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
   const PlanningIn named(free_to_differ() ? group().name : "");
   Tensors results = AttachTensors(node, operands);
   call->is_counted = true;
+  if (by_itself) RunApart(call);
   return results;
 }
 

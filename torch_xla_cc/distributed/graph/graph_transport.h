@@ -102,10 +102,19 @@ class GraphTransport final : public Transport {
   bool is_whole() const { return group().size() == group().world_size; }
   // Whether what others than the group's ranks would have to run too is to go through the host.
   bool host_has_groups() const {
-    const CallMode& mode = CallMode::OfThread();
-    return ways_.all_launch && !is_whole() && !mode.captures && !mode.in_graph &&
-           (agrees() || (ways_.stay && GaveUp()));
+    return ways_.all_launch && !is_whole() && !CallMode::OfThread().captures &&
+           ((agrees() && !stays_as_asked()) || gave_up());
   }
+  // Ranks that agreed make different calls, and this is one that would stay else.
+  bool gave_up() const {
+    return ways_.stay && !ways_.device_compares && GaveUp() && !stays_as_asked();
+  }
+  // By in_graph(), and not as one of functional collectives, which wait at once.
+  static bool stays_as_asked() {
+    const CallMode mode = CallMode::OfThread();
+    return mode.in_graph && !mode.waits_at_once;
+  }
+  static bool HostCan(const Collective& node);
   // The nodes' results through the host, once they are there.
   static Tensors OnHost(HostTransport& host, const CallPtr& call, const Collective& node,
                         const Tensors& operands);
