@@ -116,7 +116,7 @@ def _do(op, rank, size, tensors, whole, i, j):
 
 
 def random_groups(rank, seed, steps):
-    """Calls of four ranks, of groups that are rows and columns of a mesh: of all of these, or one."""
+    """Calls of four ranks: of all rows or columns of a mesh, of one of these, and of others."""
     chosen = random.Random(seed)
     data = torch.Generator().manual_seed(seed)
     whole = [torch.randint(-3, 4, (4, _LONG), generator=data).double() for _ in range(2)]
