@@ -164,8 +164,8 @@ class _Ranks:
                     FakeProcessGroup(rank, size),
                     dist.PrefixStore("simulated", store),
                     1,  # fingerprint
-                    False,
-                    _C.RankGroup("simulated", members, size, rank),
+                    *(False, False, False, False),  # through the host alone
+                    _C.RankGroup("simulated", members, members, size, rank),
                     int(_LIMIT.total_seconds() * 1000),
                 )
             self._go.wait()

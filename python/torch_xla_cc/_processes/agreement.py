@@ -206,9 +206,9 @@ class Agreement:
 
     def before_call(self) -> None:
         """Answer those that wait; and what is pending is not to grow without end."""
-        self.answer(Kind.PASSES)
-        if _calls.count() >= _calls.MOST:
+        if _calls.count() >= _calls.MOST:  # as others that have made as many
             self.step(self._run_live)
+        self.answer(Kind.PASSES)
 
     def poked(self, poke: Poke) -> bool:
         """Another waits in a round. Whether this rank is to come to it."""
