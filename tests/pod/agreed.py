@@ -182,11 +182,11 @@ def gives_up(rank, calls):
         for _ in range(calls):
             dist.all_reduce(x)
             x = x / 4
-        before = staying.ran()
+        before = programs.ran()
         for _ in range(3):
             dist.all_reduce(x)
             x = x / 4
-        return (read, len(told), gave_up), staying.ran() - before, x.tolist()
+        return (read, len(told), gave_up), programs.ran() - before, x.tolist()
 
 
 def writes_slowly(rank, seconds):

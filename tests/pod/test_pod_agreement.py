@@ -85,7 +85,7 @@ def test_calls_of_some_ranks_run_when_they_are_made_for_a_while(ranks, calls):
         assert read == [6.0, 6.0]
         assert told == 1
         assert gave_up
-        assert ran == 0 if calls else ran >= 3
+        assert ran == (0 if calls else 5)  # three calls, and what is pending between them
         assert x == [6.0, 6.0]
 
 

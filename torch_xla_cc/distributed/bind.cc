@@ -23,8 +23,7 @@ constexpr const char* kNotConnected =
     "XLA does not connect processes whose devices are CPUs, so gloo carries the bytes";
 constexpr const char* kBeside =
     "when it traces, a rank knows only its own part of this call, or not all ranks make it, so "
-    "gloo "
-    "carries the bytes beside the graph";
+    "gloo carries the bytes beside the graph";
 
 // CallModeScope as a context of Python, with what it changes.
 class ModeScope {

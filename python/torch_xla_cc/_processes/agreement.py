@@ -22,6 +22,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import NamedTuple
 
 import torch
@@ -288,7 +289,7 @@ class Agreement:
     def _require_in_time(self, all_said: list[Said]) -> None:
         """Raise, on all ranks, if one has waited for longer than the world has time."""
         waited = max(said.waited for said in all_said)
-        if waited <= self.rounds.limit_ms:
+        if timedelta(milliseconds=waited) <= self.rounds.limit:
             return
         most = max(said.made for said in all_said)
         made = {rank: said.made for rank, said in enumerate(all_said) if said.made < most}

@@ -37,8 +37,7 @@ class Rounds:
     def __init__(self, store: c10d_bindings.Store, rank: int, size: int, limit: timedelta) -> None:
         self.rank, self.size = rank, size
         self.number = 0
-        self._limit = limit
-        self.limit_ms = limit // timedelta(milliseconds=1)
+        self.limit = limit
         self._store = c10d_bindings.PrefixStore("rounds", store)
         self._listens = self._store.clone()  # its own connection: it waits in it
         self._poked = 0
@@ -85,7 +84,7 @@ class Rounds:
         return (
             f"rank {self.rank} would run what it has pending, calls of torch.distributed among it, "
             f"and {f'ranks {missing} have' if missing else 'a rank has'} ended, or not come to run "
-            f"theirs within {self._limit.total_seconds():g} s: {error}"
+            f"theirs within {self.limit.total_seconds():g} s: {error}"
         )
 
     def _is_here(self, rank: int) -> bool:

@@ -1,10 +1,13 @@
 // Calls that are no part of a program that all ranks run: by themselves, or through the host.
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "torch_xla_cc/distributed/graph/graph_transport.h"
 #include "torch_xla_cc/distributed/reductions.h"
 #include "torch_xla_cc/distributed/work.h"
 #include "torch_xla_cc/distributed/write_into.h"
+#include "torch_xla_cc/gil.h"
 #include "torch_xla_cc/graph/attach.h"
 #include "torch_xla_cc/python_side.h"
 
@@ -17,7 +20,7 @@ Tensors Copies(const Tensors& xs) {
   return copies;
 }
 
-// Of as many rows for each rank of the group as `times` says, in place of one.
+// Of `times` as many rows, divided by `parts`.
 Tensors Outputs(const Tensors& operands, int64_t times, int64_t parts) {
   Tensors outputs;
   for (const at::Tensor& x : operands) {
