@@ -113,11 +113,12 @@ class Fsdp1(Client):
     def clip(self, norm: float) -> Any:
         return self.model.clip_grad_norm_(norm)
 
-    def _kind(self, model: nn.Module) -> contextlib.AbstractContextManager[Any]:
+    def _kind(self, model: nn.Module, kind: str = "") -> contextlib.AbstractContextManager[Any]:
         from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
 
-        kind = StateDictType[self.recipe.options["kind"] + "_STATE_DICT"]
-        return FullyShardedDataParallel.state_dict_type(model, kind)
+        kind = kind or self.recipe.options["kind"]
+        of_torch = StateDictType[f"{kind}_STATE_DICT"]
+        return FullyShardedDataParallel.state_dict_type(model, of_torch)
 
     def state(self) -> dict[str, Any]:
         with self._kind(self.model):
@@ -129,9 +130,14 @@ class Fsdp1(Client):
         other = type(self)(self.recipe, self.device, seed=1)
         with self._kind(self.model):
             state = self.model.state_dict()
+        # Whole ones of the CPU torch gathers in one buffer, which its `.cpu()` then does not copy:
+        # exp_avg becomes exp_avg_sq.
+        split = self.device.type == "cpu" and self.recipe.options["orig"]
+        with self._kind(self.model, "SHARDED" if split else ""):
             of_optimizer = Fsdp.optim_state_dict(self.model, self.optimizer)
         with self._kind(other.model):
             other.model.load_state_dict(state)
+        with self._kind(other.model, "SHARDED" if split else ""):
             loaded = Fsdp.optim_state_dict_to_load(other.model, other.optimizer, of_optimizer)
         other.optimizer.load_state_dict(loaded)
         return other

@@ -6,12 +6,10 @@ exception of a rank. The ranks are kept while their number is asked for.
 
 from __future__ import annotations
 
-import faulthandler
 import functools
 import multiprocessing.connection
 import os
 import pickle
-import signal
 import tempfile
 from typing import Any
 
@@ -188,8 +186,7 @@ def _called(fn: Any, rank: int, args: tuple[Any, ...]) -> Any:
 
 def _work(pipe: multiprocessing.connection.Connection) -> None:
     rank = int(os.environ["RANK"])
-    faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    waiting.tell()
     pipe.send("ready")
     while True:
         try:

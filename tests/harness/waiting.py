@@ -1,9 +1,11 @@
-"""How long a worker may take, and what is said of one that takes longer."""
+"""How long a worker may take, and what is said of one that takes longer, or dies."""
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
+import re
 import signal
 import time
 from multiprocessing.connection import Connection
@@ -11,6 +13,9 @@ from typing import IO, Any
 
 _OF_THREADS = 3_000  # characters
 _OF_OUTPUT = 6_000
+_OF_CRASH = 200_000
+# What PyTorch writes of the thread that has crashed, among all others.
+_CRASHED = re.compile(r"Thread \d+: \n(?: ?frame.*\n)*?.*fatalSignalHandler\(.*\n(?:.+\n)*")
 
 
 class Patience:
@@ -31,6 +36,15 @@ class Patience:
         return True
 
 
+def tell() -> None:
+    """Have this process write where its threads are when it crashes, or on SIGUSR1."""
+    from torch._C import _set_print_stack_traces_on_fatal_signal as frames_of_cpp
+
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    frames_of_cpp(True)
+
+
 def where(process: Any, log: IO[Any]) -> str:
     """Where the threads of a worker are, which it writes when asked, and what it has used."""
     start = os.fstat(log.fileno()).st_size
@@ -43,10 +57,11 @@ def where(process: Any, log: IO[Any]) -> str:
 
 
 def output(log: IO[Any], start: int = 0) -> str:
-    """The end of what was written since `start`."""
+    """The end of what was written since `start`, and the thread of C++ that has crashed."""
     # Not by seek and read: the worker shares the file's position.
     end = os.fstat(log.fileno()).st_size
-    return _read(log, max(start, end - _OF_OUTPUT), end)
+    crashed = _CRASHED.findall(_read(log, max(start, end - _OF_CRASH), end))
+    return "\n".join([_read(log, max(start, end - _OF_OUTPUT), end), *crashed])
 
 
 def _read(log: IO[Any], start: int, end: int) -> str:

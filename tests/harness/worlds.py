@@ -32,7 +32,6 @@ mode: it is called once, and `run` returns its result.
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import functools
 import gc
 import io
@@ -289,8 +288,7 @@ def failure(error: BaseException) -> bytes:
 
 
 def _work(pipe: multiprocessing.connection.Connection, world_size: int) -> None:
-    faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    waiting.tell()
     pipe.send("ready")
     while True:
         try:

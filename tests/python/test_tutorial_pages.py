@@ -57,7 +57,7 @@ def environment(tmp_path_factory):
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: torch_xla_cc\nVersion: 0\n")
     (information / "entry_points.txt").write_text(ENTRY_POINT)
-    names = ("XLA_", "PJRT_", "CPU_NUM", "TORCH_XLA_CC_")
+    names = ("XLA_", "PJRT_", "CPU_NUM", "TORCH_XLA_CC_", "PYTHONUNBUFFERED")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(names)}
     paths = (str(ROOT / "python"), str(folder), os.environ.get("PYTHONPATH", ""))
     return {
