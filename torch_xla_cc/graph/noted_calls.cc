@@ -88,6 +88,8 @@ void NotedCalls::Forget() {
   size_ = 0;
   std::vector<CallOfGroup> of_groups;  // the last of a transport joins its threads
   for (NotedCall& call : dropped) of_groups.push_back(std::move(call.of_group));
+  dropped.clear();
+  ForgetDeadTensors();  // else what runs next would have these calls in it
   Unlocked([&] { of_groups.clear(); });
 }
 

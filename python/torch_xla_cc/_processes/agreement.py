@@ -391,7 +391,7 @@ def run_alone(
     operands: list[torch.Tensor], attach: Callable[[list[torch.Tensor]], list[torch.Tensor]]
 ) -> list[torch.Tensor]:
     """The results of a call that is in no program of all ranks, once it has been run."""
-    agreement = active()
-    if agreement is None:  # they have given up meanwhile
+    agreement = current()
+    if agreement is None:  # the world has ended
         return attach(operands)
     return agreement.alone(operands, attach)

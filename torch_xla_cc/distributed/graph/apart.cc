@@ -71,6 +71,11 @@ Tensors GraphTransport::OnHost(HostTransport& host, const CallPtr& call, const C
 Tensors GraphTransport::IssueAlone(const CallPtr& call, const Collective& node,
                                    const Tensors& operands) const {
   Compare(call);
+  return RunAlone(call, node, operands);
+}
+
+Tensors GraphTransport::RunAlone(const CallPtr& call, const Collective& node,
+                                 const Tensors& operands) {
   const py::gil_scoped_acquire locked;
   const auto attach = [&](const Tensors& given) { return AttachTensors(node, given); };
   const py::object results = CallPython(Python().run_alone, operands, py::cpp_function(attach));

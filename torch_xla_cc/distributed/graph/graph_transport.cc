@@ -137,9 +137,11 @@ Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
   if (agreed && !may_stay) return IssueAlone(call, node, operands);
   if (beside_ && !free_to_differ() && !captures && !agreed) Compare(call);
   // What a rank has pending is its own, where ranks have given up, and so no part of a shared
-  // program.
-  const bool by_itself = gave_up() && !captures;
-  if (by_itself) RunApart(call);
+  // program. Nor need others have just given up: they run it as a call that they had noted.
+  if (gave_up() && !captures) {
+    RunApart(call);
+    return RunAlone(call, node, operands);
+  }
   std::optional<NotedAs> noted;
   if (agreed) {
     CallOfGroup of_group;
@@ -164,7 +166,6 @@ Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
   const PlanningIn named(free_to_differ() ? group().name : "");
   Tensors results = AttachTensors(node, operands);
   call->is_counted = true;
-  if (by_itself) RunApart(call);
   return results;
 }
 

@@ -120,6 +120,8 @@ class GraphTransport final : public Transport {
                         const Tensors& operands);
   // As Issue, where ranks agree on what they run: at once, by itself. The results are data.
   Tensors IssueAlone(const CallPtr& call, const Collective& node, const Tensors& operands) const;
+  // The same, of a call that was compared.
+  static Tensors RunAlone(const CallPtr& call, const Collective& node, const Tensors& operands);
   // Between processes, once: they compare the call before it can block.
   void Compare(const CallPtr& call) const;
   // As Issue, for what the ranks make differently of operands, or do differently with results.
