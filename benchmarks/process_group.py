@@ -103,7 +103,8 @@ def _group_of_eight() -> Any:
     from torch_xla_cc import _C
 
     group = dist.ProcessGroup(dist.HashStore(), 0, 8)
-    backend = _C.paper_backend(_C.RankGroup("eight", list(range(8)), 8, 0), 60_000)
+    members = list(range(8))
+    backend = _C.paper_backend(_C.RankGroup("eight", members, members, 8, 0), 60_000)
     group._register_backend(torch.device("xla"), dist.ProcessGroup.BackendType.CUSTOM, backend)
     group._set_group_name("eight")
     c10d._world.pg_group_ranks[group] = {rank: rank for rank in range(8)}
