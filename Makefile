@@ -70,9 +70,8 @@ $(EXTENSION): $(EXTENSION_SOURCES) | $(FOR_RUN)
 	@# What was edited since is not in it.
 	@touch -cr build/started $@
 
-.venv/bin/txcc: Makefile | $(FOR_RUN)
-	@printf '%s\n' '#!$(BIN)/python' 'import sys' 'sys.path.insert(0, "$(CURDIR)/python")' \
-	  'from txcc import main' 'main()' >$@ && chmod +x $@
+.venv/bin/txcc: tools/link_clone.py pyproject.toml | $(FOR_RUN)
+	@$(BIN)/python tools/link_clone.py
 
 demo: build ## Set up what it needs, build, and run the demo
 	@PJRT_DEVICE=$${PJRT_DEVICE:-CPU} $(RUN) examples/demo.py

@@ -1,8 +1,8 @@
 """The collectives of torch_xla.core.xla_model 2.9.0, lowered natively.
 
 Same names, arguments, defaults, list forms and `output=` forms, so `from torch_xla_cc import
-xla_model as xm` (or torch_xla_cc.install()) is all that a training loop needs. On top of those:
-defaults where torch_xla has none, the reduce kinds xor, average and premultiplied_sum, and channels
+xla_model as xm` is all that a loop of collectives needs; torch_xla_cc.install() has torch_xla's own
+module use them, with all else that it has (mark_step, optimizer_step, ...). On top of those: defaults where torch_xla has none, the reduce kinds xor, average and premultiplied_sum, and channels
 that name their ranks.
 
 `pin_layout`, `channel_id` and `use_global_device_ids` are accepted and mean nothing: no layout

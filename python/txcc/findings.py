@@ -104,9 +104,9 @@ def _pod() -> Iterator[Finding]:
     yield Finding("pod: plugin", str(library), library.exists(), "make build, or reinstall")
     plugins = importlib.metadata.entry_points(group="torch_xla.plugins")
     found = any(plugin.value.startswith("txcc_pod:") for plugin in plugins)
-    how = "by its entry point" if found else "not: the package is not installed"
+    how = "found by its entry point" if found else "not found: the package is not installed"
     remedy = "pip install it, or call txcc_pod.register() before the first use of a device"
-    yield Finding("pod: torch_xla finds it", how, found, remedy)
+    yield Finding("pod: entry point", how, found, remedy)
     version = versions.installed("jaxlib")
     well = version == versions.JAXLIB
     yield Finding("pod: jaxlib", version or "missing", well, "pip install 'torch_xla_cc[pod]'")

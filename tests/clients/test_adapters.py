@@ -1,5 +1,7 @@
 """What the adapters change, and that they leave nothing behind."""
 
+from unittest import mock
+
 import forks
 import pytest
 import torch
@@ -39,6 +41,17 @@ def test_cuda_is_this_device(as_cuda, monkeypatch):
     assert torch.zeros(2).device.type == torch.device("cpu", 0).type == "cpu"
     assert places[0].is_cuda and not torch.zeros(2).is_cuda
     assert not torch.cuda.is_available() and not torch.cuda.is_current_stream_capturing()
+
+
+@forks.alone
+def test_cuda_starts_no_runtime_before_there_is_a_world():
+    """Which on TPU would then know of no other process."""
+    with mock.patch.dict("os.environ", WORLD_SIZE="2"), cuda.installed():
+        torch.cuda.set_device(torch.device("cuda"))
+        assert not torch_xla._XLAC._xla_runtime_is_initialized()
+        x = torch.zeros(2, device="cuda")
+        assert torch_xla._XLAC._xla_runtime_is_initialized()
+    assert x.device == torch_xla.device()
 
 
 @forks.alone

@@ -62,7 +62,9 @@ def modules(folder: str | Path) -> list[Files]:
     """The modules of a dump, by name."""
     where = Path(folder)
     if not where.is_dir():
-        raise DumpError(f"{folder}: expected a folder, that XLA_FLAGS=--xla_dump_to named")
+        raise DumpError(
+            f"{folder}: expected a folder that XLA wrote, by XLA_FLAGS=--xla_dump_to=FOLDER"
+        )
     found: dict[str, Files] = {}
     for path in sorted(where.iterdir()):
         if name := _FILE.fullmatch(path.name):

@@ -42,10 +42,12 @@ class Summary:
     @property
     def bytes_line(self) -> str:
         """Of the busiest link."""
-        text = f"busiest link: {self.link_bytes:,} bytes; fewest for the calls in their types: "
-        text += f"{self.fewest_link_bytes:,}"
+        text = f"busiest link: {self.link_bytes:,} bytes"
         if self.fewest_link_bytes:
-            text += f" ({self.link_bytes / self.fewest_link_bytes:.2f} times that)"
+            text += (
+                f", {self.link_bytes / self.fewest_link_bytes:.2f} times the fewest possible for "
+            )
+            text += f"these calls and their types ({self.fewest_link_bytes:,})"
         return text + (f"; {self.in_loops} in loops count once" if self.in_loops else "")
 
 

@@ -321,7 +321,8 @@ class Agreement:
             "torch_xla_cc: ranks step with different programs, after the same calls of "
             f"torch.distributed, and {len(graphs)} tensors of this rank that only C++ holds, such "
             "as buckets of DistributedDataParallel, wait for calls in them, which all ranks have "
-            "to run in the same program: see docs/distributed.md, When a call runs"
+            "to run in one program. Step after the same work on all ranks, or set "
+            "TORCH_XLA_CC_CALLS=each"
         )
 
     def _give_up(self, why: str) -> None:

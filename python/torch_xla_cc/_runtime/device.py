@@ -53,7 +53,8 @@ def running_target() -> tuple[str, int, list[int]]:
         raise RuntimeError(
             f"this is one of {processes} CPU processes (WORLD_SIZE={processes}), and torch_xla has "
             "no collectives between CPU processes: each would take itself for the whole world. "
-            "Start one process with a thread per device: torch_xla_cc.launch(fn, args, nprocs)"
+            "Set PJRT_DEVICE=POD to keep these processes, call torch.distributed with the xla_cc "
+            "backend, or start ranks as threads: torch_xla_cc.launch(fn, args, nprocs)"
         )
     if kind == "cpu" and ranks == 1:
         # Several devices are as many ranks, of which this thread is one only within a launch.

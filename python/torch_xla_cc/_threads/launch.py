@@ -337,7 +337,10 @@ def _raise_first(ranks: list[_Rank]) -> None:
         raise error
     stuck = [str(rank.rank) for rank in ranks if rank.thread.is_alive()]
     if stuck:
-        raise RankFailed(f"launch: rank {', '.join(stuck)} did not end")
+        raise RankFailed(
+            f"launch: ranks {', '.join(stuck)} are still running, though they were stopped: end "
+            "this process, and start it again"
+        )
 
 
 class _RankCall:

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from torch_xla_cc._runtime.environment import number
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc.adapters import _modules, _random_state, _xla_device
 from torch_xla_cc.adapters._mode import Mode
@@ -130,11 +131,19 @@ class _Names(Mode):
         return self.call(func, args, named)
 
 
+def _own() -> torch.device:
+    if number("WORLD_SIZE", 1) > 1:
+        # Of a process among others. To ask torch_xla starts the runtime, which on TPU has to know
+        # of the others by then; scripts for NCCL name their device before they make a world.
+        return torch.device("xla", 0)
+    import torch_xla
+
+    return torch_xla.device()
+
+
 def _make(changes: Changes, device: torch.device | str | None = None) -> None:
     if device is None:
-        import torch_xla
-
-        device = torch_xla.device()
+        device = _own()
     functions = _functions(torch.device(device))
     for name, value in functions.items():
         changes.put(torch.cuda, name, value)

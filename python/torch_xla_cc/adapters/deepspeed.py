@@ -78,7 +78,7 @@ def install() -> None:
       gathering of parameters included, and not one for each group of parameters;
     - DeepSpeedZeroOptimizer.unscale_and_clip_grads, of ZeRO 1 and 2: it reads once more whether the
       norm is finite;
-    - in a world on paper, how ZeRO 3 compares lists with rank 0's: there is nobody to say them; and
+    - in a dry-run world, how ZeRO 3 compares lists with rank 0's: there is nobody to say them; and
       DeepSpeedZeroOptimizer.get_grad_norm_direct, of ZeRO 1 and 2: the compiler takes the place of
       a rank's part for that of all ranks, whose norms would then need no all_reduce.
     """

@@ -126,7 +126,7 @@ def connected(address: tuple[str, int], timeout_s: float) -> socket.socket:
                 raise Refused(
                     DEADLINE_EXCEEDED,
                     f"rank 0 of the pod could not be reached at {joined(*address)} within "
-                    f"{timeout_s:g} s: {error}. Look why it did not start, and whether a firewall "
+                    f"{timeout_s:g} s: {error}. Check why it did not start, and whether a firewall "
                     "is between; TORCH_XLA_CC_TIMEOUT_S is how long to wait",
                 ) from error
             time.sleep(_AGAIN_S)
