@@ -1,9 +1,10 @@
 """The collectives of torch_xla.core.xla_model 2.9.0, lowered natively.
 
 Same names, arguments, defaults, list forms and `output=` forms, so `from torch_xla_cc import
-xla_model as xm` is all that a loop of collectives needs; torch_xla_cc.install() has torch_xla's own
-module use them, with all else that it has (mark_step, optimizer_step, ...). On top of those: defaults where torch_xla has none, the reduce kinds xor, average and premultiplied_sum, and channels
-that name their ranks.
+xla_model as xm` does for a module that calls nothing else of xm. torch_xla_cc.install() has
+torch_xla's own module use them, beside all else that it has (mark_step, optimizer_step, ...). On
+top of those: defaults where torch_xla has none, the reduce kinds xor, average and
+premultiplied_sum, and channels that name their ranks.
 
 `pin_layout`, `channel_id` and `use_global_device_ids` are accepted and mean nothing: no layout
 is pinned, and channels are a matter of the device kind. Results carry no

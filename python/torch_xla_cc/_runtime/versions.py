@@ -81,7 +81,8 @@ def warn_of_others(owner: str, packages: tuple[str, ...]) -> None:
             _warned.add(name)
             warnings.warn(
                 f"{owner} was made for {name} {MADE_FOR[name]}, and there is {name} "
-                f"{installed(name)}. It may work; if it does not: pip install {name}=={MADE_FOR[name]}",
+                f"{installed(name)}. It may work; if it does not: "
+                f"pip install {name}=={MADE_FOR[name]}",
                 RuntimeWarning,
                 stacklevel=2,
             )
