@@ -23,7 +23,7 @@ _LONG = (
     *("test_advice.py", "test_megatron.py", "test_torch_suite.py", "test_capabilities.py"),
     *("test_uneven.py", "test_values.py", "test_spmd.py", "test_dtensor.py", "test_deepspeed.py"),
     *("test_compile_functions.py", "test_left_behind.py", "test_launch.py", "test_fsdp2.py"),
-    *("test_fsdp1.py", "test_random_worlds.py", "test_random_clients.py"),
+    *("test_pretraining.py", "test_fsdp1.py", "test_random_worlds.py", "test_random_clients.py"),
     *("test_random_layers.py", "test_overlap.py", "test_tutorial.py", "test_tutorial_pages.py"),
     *("test_late_ranks.py", "test_random_programs.py", "test_from_nccl.py", "test_faults.py"),
 )

@@ -28,6 +28,8 @@ def at(rank, key, fn, *args):
 
 
 def _init(**options):
+    if dist.is_initialized():  # another file has left its world on ranks that are kept
+        dist.destroy_process_group()
     whole = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), None, False)
     place = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
     dist.init_process_group(
