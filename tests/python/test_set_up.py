@@ -1,8 +1,11 @@
 """What `make` installs for which target: as little as it needs. Nothing is installed here."""
 
+import os
 import re
 import shutil
 import subprocess
+import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -79,3 +82,30 @@ def test_set_up_leaves_none_out():
 def test_what_the_demo_needs_is_not_much():
     names = {re.split("[=>]", requirement)[0] for requirement in PROJECT["dependencies"]}
     assert names == {"torch", "torch_xla", "numpy", "click", "protobuf", "rich"}
+
+
+def test_a_clones_own_environment_is_linked_to_it(tmp_path):
+    """By tools/link_clone.py: Python and torch_xla find what is there, and pip can take it away."""
+    for name in ("pyproject.toml", "tools/link_clone.py", "python/torch_xla_cc/__init__.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    venv.create(tmp_path / ".venv")
+    python = tmp_path / ".venv/bin/python"
+    link = [str(tmp_path / "tools/link_clone.py")]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    def said(*command):
+        return subprocess.check_output(command, text=True, timeout=60, env=environment)
+
+    said(python, *link)
+    said(python, *link)  # as after each change of pyproject.toml
+    program = (
+        "import sys, importlib.metadata as m; own = m.distribution('torch_xla_cc')\n"
+        "print([str(x.locate()) for x in own.files if not x.locate().exists()])\n"
+        "print(sorted(x.value for x in own.entry_points), sys.path[-1])"
+    )
+    expected = f"[]\n['txcc:main', 'txcc_pod:PodPlugin'] {tmp_path / 'python'}\n"
+    assert said(python, "-c", program) == expected
+    assert (tmp_path / ".venv/bin/txcc").read_text().startswith(f"#!{python}\n")
+    refused = subprocess.run([sys.executable, *link], capture_output=True, text=True, timeout=60)
+    assert refused.returncode == 1 and "is not of an environment in" in refused.stderr
