@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 import sysconfig
 from pathlib import Path
@@ -18,6 +19,7 @@ from pathlib import Path
 import tomllib
 
 CLONE = Path(__file__).parents[1]
+OURS = "tools/link_clone.py\n"  # in the place of pip's name
 
 
 def main() -> None:
@@ -44,14 +46,20 @@ def main() -> None:
     files |= {
         information / "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         information / "entry_points.txt": entry_points,
-        information / "INSTALLER": "tools/link_clone.py\n",
+        information / "INSTALLER": OURS,
     }
     record = information / "RECORD"
     names = [*files, record]
     files[record] = "".join(f"{os.path.relpath(file, site)},,\n" for file in names)
     for old in site.glob(f"{name}-*.dist-info"):
+        installer = old / "INSTALLER"
+        if not installer.exists() or installer.read_text() != OURS:
+            print(f"pip has installed {name} in {site}: that stays, and is not this clone")
+            for command in project["scripts"]:
+                (scripts / command).touch()  # for make
+            return
         if old != information:
-            sys.exit(f"{old} is in the way: pip uninstall {name}")
+            shutil.rmtree(old)
     information.mkdir(exist_ok=True)
     for file, text in files.items():
         file.write_text(text)

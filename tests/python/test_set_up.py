@@ -107,5 +107,11 @@ def test_a_clones_own_environment_is_linked_to_it(tmp_path):
     expected = f"[]\n['txcc:main', 'txcc_pod:PodPlugin'] {tmp_path / 'python'}\n"
     assert said(python, "-c", program) == expected
     assert (tmp_path / ".venv/bin/txcc").read_text().startswith(f"#!{python}\n")
+    (installer,) = tmp_path.glob(".venv/lib/*/site-packages/*.dist-info/INSTALLER")
+    record = installer.with_name("RECORD")
+    installer.write_text("pip\n")
+    record.write_text("of pip")
+    assert "pip has installed torch_xla_cc" in said(python, *link)
+    assert record.read_text() == "of pip"
     refused = subprocess.run([sys.executable, *link], capture_output=True, text=True, timeout=60)
     assert refused.returncode == 1 and "is not of an environment in" in refused.stderr

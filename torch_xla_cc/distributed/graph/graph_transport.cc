@@ -137,7 +137,7 @@ Tensors GraphTransport::Issue(const CallPtr& call, const Collective& node,
   if (agreed && !may_stay) return IssueAlone(call, node, operands);
   if (beside_ && !free_to_differ() && !captures && !agreed) Compare(call);
   // What a rank has pending is its own, where ranks have given up, and so no part of a shared
-  // program. Nor need others have just given up: they run it as a call that they had noted.
+  // program. Others may have given up only now, and run this as a call that they had noted.
   if (gave_up() && !captures) {
     RunApart(call);
     return RunAlone(call, node, operands);
