@@ -3,8 +3,7 @@
     .venv/bin/python tools/link_clone.py
 
 After it that Python finds the package in the clone, torch_xla finds the pod device, and `txcc` is
-in .venv/bin. `pip uninstall torch_xla_cc` takes it away again, and so does `pip install .`, which
-puts a copy in its place.
+in .venv/bin. `pip uninstall torch_xla_cc` takes it away again. What pip has installed stays.
 """
 
 from __future__ import annotations

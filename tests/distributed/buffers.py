@@ -198,3 +198,30 @@ def repeated(rank):
         dist.all_gather([part.detach()[i] for i in range(size)], x)
     errors["of a part"] = error_of(lambda: dist.all_reduce(thirds[2].detach()[:1].expand(3)))
     return errors, buffer.tolist(), [third.tolist() for third in thirds]
+
+
+COPIED = (
+    *(torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn),
+    *(torch.float8_e5m2, torch.complex64, torch.bool, torch.uint8, torch.int8, torch.int16),
+    *(torch.int32, torch.int64),
+)
+
+
+def copies(rank):
+    """Types of which a result in a world of one has other bits than the operand, or its buffer."""
+    from torch_xla_cc import xla_model as xm
+
+    wrong = []
+    for dtype in COPIED:
+        bits = torch.arange(15 * dtype.itemsize, dtype=torch.uint8) * 17
+        x = (bits % 2 == 1)[:15] if dtype == torch.bool else bits.view(dtype)
+        x = x.reshape(3, 5)
+        x[0, 0] = -0.0 if dtype.is_floating_point else 0
+        operand = x.to(torch_xla.device())
+        torch_xla.sync()
+        result = xm.collective_permute(operand, [[0, 0]])
+        torch_xla.sync(wait=True)
+        pointers = {torch_xla._XLAC._unsafe_buffer_pointer(y) for y in (operand, result)}
+        same = torch.equal(*(y.cpu().view(torch.uint8) for y in (operand, result)))
+        wrong += [] if same and len(pointers) == 2 else [str(dtype)]
+    return wrong

@@ -121,6 +121,10 @@ def test_alone(where):
             assert both == ([same, more] if changed else [more, same]), name
 
 
+def test_a_copy_has_the_bits_of_any_type():
+    assert worlds.run(1, buffers.copies) == [[]]
+
+
 @pytest.mark.parametrize("where", RUN)
 def test_elements_that_are_one(where):
     for errors, buffer, thirds in RUN[where](2, buffers.repeated):

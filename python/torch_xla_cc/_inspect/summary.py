@@ -43,11 +43,12 @@ class Summary:
     def bytes_line(self) -> str:
         """Of the busiest link."""
         text = f"busiest link: {self.link_bytes:,} bytes"
+        fewest = "the fewest possible for these calls and their types"
         if self.fewest_link_bytes:
-            text += (
-                f", {self.link_bytes / self.fewest_link_bytes:.2f} times the fewest possible for "
-            )
-            text += f"these calls and their types ({self.fewest_link_bytes:,})"
+            times = self.link_bytes / self.fewest_link_bytes
+            text += f", {times:.2f} times {fewest} ({self.fewest_link_bytes:,})"
+        else:
+            text += f"; {fewest}: 0"
         return text + (f"; {self.in_loops} in loops count once" if self.in_loops else "")
 
 
