@@ -97,6 +97,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # With it, `print` writes a line in pieces, and those of several ranks mix.
+    os.environ.pop("PYTHONUNBUFFERED", None)
     if config.getoption("--on-pod"):
         os.environ[torchrun.ON_POD] = "1"
 

@@ -122,11 +122,11 @@ def test_nothing_is_left_of_a_launch_that_is_killed(script):
     env.pop("PJRT_DEVICE", None)
     command = [sys.executable, str(script), "waits", "2"]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as launch:
-        for _ in range(2):
-            assert launch.stdout.readline().startswith("in it")
-        assert len(pods.marked(mark)) >= 5  # two ranks and two device processes
-        launch.kill()
-        launch.wait(10)
+        try:
+            assert [launch.stdout.readline() for _ in range(2)] == ["in it\n"] * 2
+            assert len(pods.marked(mark)) >= 5  # two ranks and two device processes
+        finally:
+            launch.kill()
     until = time.monotonic() + 20
     while left := pods.alive(pods.marked(mark)):
         assert time.monotonic() < until, left
