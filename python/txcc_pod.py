@@ -67,7 +67,7 @@ class PodPlugin(plugins.DevicePlugin):
         if jaxlib is None or jaxlib.origin is None or version != _JAXLIB:
             raise RuntimeError(
                 f"PJRT_DEVICE=POD needs jaxlib {_JAXLIB}, which runs the programs, but there is "
-                f"{version or 'none'}. Run: {sys.executable} -m pip install 'torch_xla_cc[pod]'"
+                f"{version or 'none'}. {_how_to_install()}"
             )
         start = str(_PACKAGE / "_pod" / "start.py")
         command = [sys.executable, "-I", start, str(Path(jaxlib.origin).parents[1])]
@@ -159,6 +159,12 @@ class PodPlugin(plugins.DevicePlugin):
             store.set(key, f"{address} {secrets.token_hex(_TOKEN_BYTES)}")
         address, _, token = store.get(key).decode().partition(" ")
         return address, token
+
+
+def _how_to_install() -> str:
+    if sys.version_info >= (3, 11):
+        return f"Run: {sys.executable} -m pip install 'torch_xla_cc[pod]'"
+    return f"It is for Python 3.11 or later, and this is 3.{sys.version_info.minor}"
 
 
 def _limit_s() -> float:

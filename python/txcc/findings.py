@@ -109,7 +109,7 @@ def _pod() -> Iterator[Finding]:
     yield Finding("pod: entry point", how, found, remedy)
     version = versions.installed("jaxlib")
     well = version == versions.JAXLIB
-    yield Finding("pod: jaxlib", version or "missing", well, "pip install 'torch_xla_cc[pod]'")
+    yield Finding("pod: jaxlib", version or "missing", well, versions.how_to_install("pod"))
     if well and not versions.problems():
         said = _sum_of_two()
         yield Finding("pod: a sum of two processes", said, said == "right", "what it says")

@@ -30,7 +30,7 @@ NEEDS = re.compile(r"^<!-- needs: (\S+) -->$", re.M)
 COMMANDS = {"python": "", "torchrun": "-m torch.distributed.run", "txcc": "-m txcc"}
 ENTRY_POINT = "[torch_xla.plugins]\npod = txcc_pod:PodPlugin\n"
 # By a pattern of a command or of a file that it runs.
-PACKAGES = {r"PJRT_DEVICE=POD": "jaxlib", r"\btpu:": "libtpu"}
+PACKAGES = {r"PJRT_DEVICE=POD|pod=True": "jaxlib", r"\btpu:": "libtpu"}
 
 
 def blocks(page):

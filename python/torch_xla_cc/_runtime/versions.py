@@ -6,12 +6,15 @@ other pair could crash; it is refused here, before anything native is loaded.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from importlib import metadata
 
 TORCH = "2.9.0"
 TORCH_XLA = "2.9.0"
 JAXLIB = "0.7.1"  # that runs the programs of a pod
+# The minor versions of Python 3, first and last, that packages of an extra are made for.
+_PYTHONS = {"aot": (11, 12), "pod": (11, 13)}
 # What the adapters change parts of that are not promised to stay. Another version is warned about:
 # it may do, and what it lacks is an error.
 MADE_FOR = {
@@ -37,7 +40,15 @@ def installed(package: str) -> str | None:
 
 def how_to_install(extra: str) -> str:
     """What brings the packages of an extra of pyproject.toml, such as the compilers of TPU."""
-    return f"pip install 'torch_xla_cc[{extra}]', or in a clone: make compilers"
+    command = f"pip install 'torch_xla_cc[{extra}]', or in a clone: make compilers"
+    this = sys.version_info.minor
+    first, last = _PYTHONS.get(extra, (this, this))
+    if first <= this <= last:
+        return command
+    return (
+        f"its packages are for Python 3.{first} to 3.{last}, and this is 3.{this}. With one of "
+        f"those: {command}"
+    )
 
 
 def problems() -> list[str]:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import torch
 
 from .._aot import CompiledProgram, CompilerCrashed, CompilerError, CompilerMissing
+from .._runtime.versions import how_to_install
 from ._emit import module
 from ._expected import DTYPES, expected, operands, same
 from ._grid import REDUCTIONS, TYPES, Cell, Device
@@ -170,7 +171,7 @@ class Ranks:
     def _start(self) -> None:
         found = importlib.util.find_spec("jaxlib")
         if found is None or found.origin is None:
-            raise CompilerMissing("the pod needs jaxlib: pip install 'torch_xla_cc[pod]'")
+            raise CompilerMissing(f"the pod needs jaxlib: {how_to_install('pod')}")
         with socket.create_server(("127.0.0.1", 0)) as free:
             address = f"127.0.0.1:{free.getsockname()[1]}"
         self._stderr.truncate(0)
