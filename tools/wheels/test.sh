@@ -17,9 +17,10 @@ export root version nvidia source
 # What is mounted in here goes when this ends, however it does.
 unshare --mount --pid --fork --kill-child bash -euo pipefail -c '
   cd "$root"
-  mkdir -p source nvidia cache
+  mkdir -p source nvidia cache sys
   mount -t proc proc proc
   mount --rbind /dev dev
+  mount --bind -o ro /sys sys # libtpu counts the CPUs in it
   mount --bind -o ro "$source" source
   mount --bind "${PIP_CACHE_DIR:-$(mkdir -p ~/.cache/pip && echo ~/.cache/pip)}" cache
   mount -t tmpfs none nvidia
