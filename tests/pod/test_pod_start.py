@@ -52,6 +52,20 @@ if "raises" in sys.argv:
 dist.destroy_process_group()
 """
 
+# Whose peers wait for it in vain.
+LATE = """
+import datetime, time
+import torch
+import torch.distributed as dist
+import torch_xla_cc.distributed
+
+dist.init_process_group("xla_cc", timeout=datetime.timedelta(seconds=3))
+x = torch.full((2,), 1.0, device="xla")
+time.sleep(0 if dist.get_rank() else 6)
+dist.all_reduce(x)
+x.tolist()
+"""
+
 # The child's own exit functions run: torch_xla's wait for threads that it has not.
 FORKS = """
 import atexit, os, sys, time
@@ -117,6 +131,18 @@ def check_sums(done, size):
     assert sorted(done.stdout.splitlines()) == expected, done.stderr
     assert done.returncode == 0
     assert "Polled an error" not in done.stderr, "a device process ended before the others"
+
+
+def test_ranks_that_fail_end_with_their_error(env, tmp_path):
+    """And are not aborted as they end, by threads that listen for others."""
+    script = tmp_path / "late.py"
+    script.write_text(LATE)
+    strict = {**env, "TORCH_XLA_CC_POD_PROGRAMS": "same"}
+    done = run("-m", "torch.distributed.run", "--nproc-per-node=4", script, env=strict)
+    assert done.returncode == 1
+    assert "CollectiveTimeoutError" in done.stderr
+    assert "terminate called" not in done.stderr, done.stderr
+    assert "exitcode  : 1" in done.stderr
 
 
 def test_torchrun(env, tmp_path):

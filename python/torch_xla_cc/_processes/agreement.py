@@ -275,7 +275,7 @@ class Agreement:
             if served[self.rounds.rank]:
                 self._since = None
             return _Outcome(served=served[self.rounds.rank], together=together)
-        if not is_stuck(all_said, ends, lack):
+        if not is_stuck(all_said, ends, lack, 1000 * self.rounds.limit.total_seconds()):
             self._require_in_time(all_said)
             time.sleep(_AGAIN_S)
             return _Outcome()

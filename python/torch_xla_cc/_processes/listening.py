@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import threading
@@ -16,6 +17,7 @@ from torch_xla_cc._runtime.private import c10d_bindings
 from torch_xla_cc._threads import progress, read_hooks
 
 _LOOK_S = 0.02
+_ENDS_S = 5.0
 _STEPS_QUIET_MS = 2000  # others can go on tracing, if nobody reads: rather come there, and be one
 
 
@@ -27,7 +29,16 @@ def begin(group: str, store: c10d_bindings.Store, rank: int, size: int, limit: t
     living_tensors.watch()
     rounds = Rounds(store, rank, size, limit)
     agreed = agreement.begin(Agreement(rounds, device, run), group)
-    threading.Thread(target=_listen, args=(agreed, os.getpid()), daemon=True).start()
+    thread = threading.Thread(target=_listen, args=(agreed, os.getpid()), daemon=True)
+    thread.start()
+    atexit.register(_end, agreed, thread, os.getpid())
+
+
+def _end(agreed: Agreement, thread: threading.Thread, pid: int) -> None:
+    """A thread that comes back from C++ to an interpreter that has ended aborts the process."""
+    if os.getpid() == pid and thread.is_alive():
+        agreed.rounds.stop_listening()
+        thread.join(_ENDS_S)
 
 
 def _listen(agreed: Agreement, pid: int) -> None:
@@ -45,8 +56,9 @@ def _listen(agreed: Agreement, pid: int) -> None:
 
 def _answer(agreed: Agreement, poke: Poke) -> None:
     since = time.monotonic()
-    while agreed.rounds.number <= poke.round and agreement.current() is agreed:
-        if (more := agreed.rounds.listen(wait=False)) is not None:
+    rounds = agreed.rounds
+    while rounds.listens and rounds.number <= poke.round and agreement.current() is agreed:
+        if (more := rounds.listen(wait=False)) is not None:
             agreed.poked(more)
             poke = more if more.reads or more.round > poke.round else poke
         agreed.poked(poke)  # its next call is to answer

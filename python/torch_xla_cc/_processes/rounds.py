@@ -6,6 +6,7 @@ counter in the store: they may have nothing to run, and come only to answer.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from datetime import timedelta
 from typing import NamedTuple
@@ -41,6 +42,7 @@ class Rounds:
         self._store = c10d_bindings.PrefixStore("rounds", store)
         self._listens = self._store.clone()  # its own connection: it waits in it
         self._poked = 0
+        self.listens = True  # until the process ends
         self._gloo = c10d_bindings.ProcessGroupGloo(
             c10d_bindings.PrefixStore("gloo", self._store), rank, size, limit
         )
@@ -59,13 +61,16 @@ class Rounds:
             if not work.is_completed():
                 self._store.set(f"here/{self.rank}", str(self.number))
                 if poke is not None:
-                    number = self._store.add("pokes", 1)
-                    self._store.set(f"poke/{number}", f"{poke.round} {poke.end} {poke.reads:d}")
+                    self._poke_all(poke)
             work.wait()
         except RuntimeError as error:
             raise RanksGone(self._who(error)) from error
         self.number += 1
         return [x.tolist() for x in all_of_them]
+
+    def _poke_all(self, poke: Poke) -> None:
+        number = self._store.add("pokes", 1)
+        self._store.set(f"poke/{number}", f"{poke.round} {poke.end} {poke.reads:d}")
 
     def leave(self) -> None:
         """Have the others hear that this rank will not come any more."""
@@ -101,6 +106,14 @@ class Rounds:
             self._listens.wait([key], _ALWAYS)
         except RuntimeError:
             return None
+        if not self.listens:
+            return None
         self._poked += 1
         number, end, reads = map(int, self._listens.get(key).split())
         return Poke(number, end, bool(reads))
+
+    def stop_listening(self) -> None:
+        """Have the thread that listens come back, with nothing."""
+        self.listens = False
+        with contextlib.suppress(RuntimeError):  # without a store it has
+            self._poke_all(Poke(-1, 0, reads=False))  # of no round: others do nothing

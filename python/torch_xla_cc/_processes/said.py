@@ -75,10 +75,11 @@ def end_of(said: Said, needs: Needs) -> int:
     return said.made if said.kind == Kind.STEPS else max(needs.wanted, default=-1) + 1
 
 
-def is_stuck(all_said: list[Said], ends: list[int], lack: list[bool]) -> bool:
+def is_stuck(all_said: list[Said], ends: list[int], lack: list[bool], limit_ms: float) -> bool:
     """Whether a rank that is behind will not come to make its calls before others go on.
 
     Not where these `lack` a call of all ranks: without it they cannot go on at all. A step can.
+    `limit_ms` is for how long the world waits, at the end of which it is lost.
     """
     waits = [
         (said.waited, end)
@@ -90,5 +91,5 @@ def is_stuck(all_said: list[Said], ends: list[int], lack: list[bool]) -> bool:
     waited = max(waited for waited, _ in waits)
     behind = {said.kind for said in all_said if said.made < min(end for _, end in waits)}
     return (Kind.WAITS in behind and waited > _WAITS_MS) or (
-        Kind.IDLE in behind and waited > _IDLE_MS
+        Kind.IDLE in behind and waited > min(_IDLE_MS, limit_ms / 2)
     )
