@@ -20,6 +20,8 @@ _LOOK_S = 0.02
 _ENDS_S = 5.0
 _STEPS_QUIET_MS = 2000  # others can go on tracing, if nobody reads: rather come there, and be one
 
+_listening: tuple[Rounds, threading.Thread] | None = None
+
 
 def begin(group: str, store: c10d_bindings.Store, rank: int, size: int, limit: timedelta) -> None:
     """From now on the ranks of this world agree on what they run; and this one listens."""
@@ -29,15 +31,23 @@ def begin(group: str, store: c10d_bindings.Store, rank: int, size: int, limit: t
     living_tensors.watch()
     rounds = Rounds(store, rank, size, limit)
     agreed = agreement.begin(Agreement(rounds, device, run), group)
+    global _listening
+    end()
     thread = threading.Thread(target=_listen, args=(agreed, os.getpid()), daemon=True)
     thread.start()
-    atexit.register(_end, agreed, thread, os.getpid())
+    _listening = agreed.rounds, thread
 
 
-def _end(agreed: Agreement, thread: threading.Thread, pid: int) -> None:
-    """A thread that comes back from C++ to an interpreter that has ended aborts the process."""
-    if os.getpid() == pid and thread.is_alive():
-        agreed.rounds.stop_listening()
+def end() -> None:
+    """Listen no longer, for a world that has ended, or where the process ends.
+
+    A thread that comes back from C++ to an interpreter that has ended aborts the process.
+    """
+    if _listening is None:
+        return
+    rounds, thread = _listening
+    if thread.is_alive():  # it is not in a process that was forked
+        rounds.stop_listening()
         thread.join(_ENDS_S)
 
 
@@ -71,3 +81,6 @@ def _answer(agreed: Agreement, poke: Poke) -> None:
                 insists=time.monotonic() - since > progress.INSISTS_S,
             )
         time.sleep(_LOOK_S)
+
+
+atexit.register(end)
