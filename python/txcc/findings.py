@@ -38,7 +38,10 @@ def _private_names() -> Iterator[Finding]:
     """Whether all is there that these versions do not promise to keep."""
     if versions.problems():
         return  # said above
-    gone = list(private.missing())
+    try:
+        gone = list(private.missing())
+    except (OSError, RuntimeError) as error:
+        gone = [str(error)]
     yield Finding(
         "private names",
         f"missing: {', '.join(gone)}" if gone else "all there",
@@ -65,6 +68,9 @@ def _runtime() -> Iterator[Finding]:
         yield Finding(
             "environment", str(error), False, f"export PJRT_DEVICE={(kind or '').upper()}"
         )
+    if kind not in (None, "CPU", "TPU", "POD") and not _has_plugin(kind):
+        named = f"PJRT_DEVICE = {kind!r}, and no plugin of torch_xla has that name"
+        yield Finding("environment", named, False, "install its plugin, or unset PJRT_DEVICE")
     if kind not in (None, "CPU"):
         return
     numbers = {}
@@ -88,11 +94,18 @@ def _runtime() -> Iterator[Finding]:
         pool >= devices,
         f"start the ranks with torch_xla_cc.launch, or set XLA_THREAD_POOL_SIZE={devices}",
     )
+    alone = ": torch.distributed alone; xm.* need torch_xla_cc.launch or the pod"
     yield Finding(
         "processes",
-        f"{processes} (WORLD_SIZE)",
-        processes == 1,
-        "several CPU processes have no collectives in torch_xla: use torch_xla_cc.launch",
+        f"{processes} (WORLD_SIZE){alone if processes > 1 else ''}",
+    )
+
+
+def _has_plugin(kind: str) -> bool:
+    """Whether torch_xla finds one for this kind of device, or a script has named one."""
+    return any(
+        plugin.name.upper() == kind.upper()
+        for plugin in importlib.metadata.entry_points(group="torch_xla.plugins")
     )
 
 
@@ -136,6 +149,8 @@ def _ahead_of_time() -> Iterator[Finding]:
         except ModuleNotFoundError:
             there = False
         version = versions.installed(name) if there else None
+        if version and version != (wanted := versions.AHEAD_OF_TIME[name]):
+            version += f"; txcc inspect is made for {wanted}"
         remedy = versions.how_to_install(extra)
         yield Finding(name, version or f"missing: only for devices that are not here; {remedy}")
 

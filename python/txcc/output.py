@@ -35,6 +35,13 @@ def print_table(table: Table) -> None:
     Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH, markup=False).print(table)
 
 
+def print_page(page: str) -> None:
+    """As its head says, whatever the terminal has."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(f"{page}\n".encode())
+    sys.stdout.buffer.flush()
+
+
 def print_all(found: Sequence[Report] | Sequence[Comparison], format: str) -> None:
     """Tables, or a list of JSON's."""
     if format == "json":

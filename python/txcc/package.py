@@ -47,8 +47,13 @@ def try_to_load() -> tuple[str, str]:
     with working("Importing PyTorch and PyTorch/XLA"):
         try:
             importlib.import_module(_NAME)
-        except ImportError as error:
-            return str(error), "make build, or pip install torch_xla_cc"
+        except (
+            ImportError,
+            OSError,
+            RuntimeError,
+        ) as error:  # of a wheel that is broken
+            well_said = "Run: " in str(error)
+            return str(error), "what it says" if well_said else "make build, or install it again"
         except ValueError as error:  # a variable of the environment
             return str(error), "set it to one of those, or not at all"
     return "", ""

@@ -117,6 +117,16 @@ def test_the_command(of_torch):
     assert any(call.startswith("all_gather") for call in calls)
 
 
+def test_a_module_that_is_not_there(of_torch):
+    for command in (
+        ("inspect", "--dump", str(of_torch)),
+        ("compare", str(of_torch), str(of_torch)),
+    ):
+        done = forks.txcc(*command, "--module=typo")
+        assert done.returncode == 1
+        assert "no module has 'typo' in its name: it has module_" in done.stderr
+
+
 def test_the_command_without_a_dump(tmp_path):
     done = forks.txcc("inspect")
     assert done.returncode == 2 and "--dump DIR" in done.stderr

@@ -236,7 +236,8 @@ def test_failures(tmp_path):
         ("x = 1", "cpu", None, 1, "the script has ended. It has launched no ranks"),
         ("x = 1", "cpu", 2, 2, "rank 0 has ended after 0 steps with collectives, but step = 2"),
         ("raise SystemExit(3)", "cpu", 2, 1, "the script has ended with 3"),
-        ("x = ", "cpu", None, 1, "5.py:1: invalid syntax"),
+        (BY_RANK.replace("    x =", "    exit(3)\n    x =", 1), "cpu", None, 1, "has ended with 3"),
+        ("x = ", "cpu", None, 1, "6.py:1: invalid syntax"),
         (BY_RANK, "tpu:v9:2x2", None, 1, "tpu:v9"),
         (BY_RANK, TPU, None, 1, f"nprocs = 2, but target = '{TPU}' has 4 devices"),
     ]
@@ -261,6 +262,42 @@ def test_a_command_that_is_wrong(tmp_path):
     assert "'txcc inspect --help'" in done.stderr
 
 
+ANNOTATED = """
+import sys
+import torch
+import torch_xla
+import torch_xla_cc
+from torch_xla_cc import xla_model as xm
+
+def typed(x: int):
+    return x
+
+assert typed.__annotations__["x"] is int, "as another script's `from __future__` would have it"
+
+def main(rank):
+    x = torch.ones(4, device=torch_xla.device())
+    if "calls" in sys.argv:
+        x = xm.all_reduce("sum", x)
+    if "raises" in sys.argv:
+        raise ValueError("of the script")
+    return x
+
+torch_xla_cc.launch(main, (), 2)
+"""
+
+
+def test_a_script_runs_as_it_does_by_itself(tmp_path):
+    path = tmp_path / "typed.py"
+    path.write_text(ANNOTATED)
+    done = txcc(path, "calls")
+    assert done.returncode == 0, done.stderr
+    done = txcc(path, "calls", "raises")
+    assert done.returncode == 1
+    assert 'raise ValueError("of the script")' in done.stderr, "its lines are told"
+    done = txcc(path)
+    assert done.returncode == 1 and "typed.py, step 1: no collective is in it" in done.stderr
+
+
 def test_doctor_names_what_to_install():
     code = "import sys; sys.modules['libtpu'] = None; import txcc; txcc.main()"
     done = forks.run_code(code, "doctor")
@@ -279,3 +316,6 @@ def test_doctor_finds_wrong_variables():
     found = [one["found"] for one in json.loads(done.stdout) if not one["well"]]
     for name, text in wrong.items():
         assert any(one.startswith(f"{name} = '{text}', but it must be") for one in found)
+    done = forks.txcc("doctor", "--format=json", env={**os.environ, "PJRT_DEVICE": "bogus"})
+    assert done.returncode == 1
+    assert "PJRT_DEVICE = 'bogus', and no plugin of torch_xla has that name" in done.stdout

@@ -88,7 +88,7 @@ def pixels(path):
     return width, height, zlib.decompress(packed)
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium: make packages-check")
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium: make packages-test")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_in_a_browser(tmp_path, scheme):
     (tmp_path / "report.html").write_text(html.page(reports()))

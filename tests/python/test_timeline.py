@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from test_report_html import CHROMIUM, Page
 
 from torch_xla_cc._inspect import html, html_compare, load, quotes, report, schedule
+from torch_xla_cc._inspect.advice import Advice
 from torch_xla_cc._inspect.compare import compare_all
 from txcc import cli
 
@@ -174,6 +175,13 @@ def test_reports_come_back_from_json(made, tmp_path):
     path.write_text(f"[{found.to_json()}]")
     (back,) = load.records(path)
     assert vars(back) == vars(found)
+    advice = Advice("joined", "Join them.", (("train.py", 3),), 8, "memory", 2)
+    found = report.Report(**{**vars(found), "advice": (advice,)})
+    path.write_text(f"[{found.to_json()}]")
+    assert load.records(path)[0].advice == (advice,)
+    path.write_text(path.read_text().replace('"memory"', '"disk"'))
+    with pytest.raises(load.ReportError, match=r"Advice.saved_on = 'disk'"):
+        load.records(path)
     path.write_text(json.dumps([{**json.loads(found.to_json()), "version": 99}]))
     with pytest.raises(load.ReportError, match=r"report.json: .* version = 99, but 1 is read"):
         load.records(path)
@@ -233,7 +241,7 @@ onload = () => {{ const frames = [...document.querySelectorAll("iframe")];
 </script></body>"""
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium: make packages-check")
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium: make packages-test")
 def test_on_a_phone(made, tmp_path):
     large = made(40, 200)
     pages = [html.page([large]), html_compare.page(compare_all([large], [made(3, 2)]))]

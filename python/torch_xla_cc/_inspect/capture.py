@@ -169,12 +169,16 @@ class Capture:
                 self._ran(one.steps)
             self._begin(one)
 
+    def _named(self, one: _Rank) -> int:
+        """Which rank it is in the script: in a dry run one that is not the first here."""
+        return one.rank if self._alone is None else self._alone
+
     def _ended(self, one: _Rank) -> None:
         """The rank has returned: what is pending is its last step."""
         self._look_at_calls(one)
         if not one.traces or (self._step > 1 and not one.issued):
             raise StepError(
-                f"{self._title}: rank {one.rank} has ended after {one.steps} steps with "
+                f"{self._title}: rank {self._named(one)} has ended after {one.steps} steps with "
                 f"collectives, but step = {self._step} is asked for"
             )
         self._take(one, "").drop()
@@ -189,8 +193,8 @@ class Capture:
             )
         if not self._meeting.come(self._timeout_s):
             raise _C.RanksDisagree(
-                f"{self._title}: rank {one.rank} has come to the end of step {self._step}, or to a "
-                "read in it, and another rank has not"
+                f"{self._title}: rank {self._named(one)} has come to the end of step {self._step}, "
+                "or to a read in it, and another rank has not"
             )
         found = self._steps.pop(one.rank)
         program = found.traced(self._title, tuple(one.pending), self._target, self._world, read_at)

@@ -84,6 +84,8 @@ def _is(value: Any, declared: Any) -> bool:  # noqa: ANN401 (of JSON; a type)
     args, origin = typing.get_args(declared), typing.get_origin(declared)
     if origin in (types.UnionType, typing.Union):
         return any(_is(value, one) for one in args)
+    if origin is typing.Literal:
+        return value in args
     if origin is tuple and args[1:] == (...,):
         return isinstance(value, tuple) and all(_is(one, args[0]) for one in value)
     if origin is tuple:

@@ -39,7 +39,14 @@ def of_path(path: str, module: str = "") -> list[Report]:
     """Of the modules of a dump that have collectives, and `module` in their names; or of a file."""
     if not Path(path).is_dir():
         return [of_files(dump.Files(Path(path).name, after=Path(path)))]
-    made = [of_files(files) for files in dump.modules(path) if module in files.name]
+    found = dump.modules(path)
+    named = [files for files in found if module in files.name]
+    if not named:
+        raise dump.DumpError(
+            f"{path}: no module has {module!r} in its name: it has "
+            f"{', '.join(files.name for files in found)}"
+        )
+    made = [of_files(files) for files in named]
     return [report for report in made if report.rows]
 
 

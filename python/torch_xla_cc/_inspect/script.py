@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -55,7 +56,7 @@ def programs(
     """
     title = f"{Path(path).name}, step {step}"
     try:
-        code = compile(Path(path).read_bytes(), path, "exec")
+        code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
     except SyntaxError as error:
         raise StepError(f"{path}:{error.lineno}: {error.msg}") from None
     found: list[Programs] = []
@@ -69,13 +70,19 @@ def programs(
         launched = True
         try:
             take(fn, fn_args, nprocs)
+        except SystemExit as ended:
+            failed.append(StepError(f"{title}: a rank has ended with {ended.code}"))
+            raise failed[0] from ended
         except BaseException as error:
             failed.append(error)
             raise
         raise Captured
 
     def take(fn: Callable[..., Any], fn_args: Sequence[Any], nprocs: int | None) -> None:
-        world = world_of(target, nprocs or number("CPU_NUM_DEVICES", 0) or None)
+        try:
+            world = world_of(target, nprocs or number("CPU_NUM_DEVICES", 0) or None)
+        except ValueError as error:
+            raise StepError(str(error)) from None
         found.extend(Capture(title, target, world, step, timeout_s, ran).run(fn, fn_args))
 
     if alone is not None:
@@ -115,6 +122,12 @@ def programs(
             raise Captured
         raise StepError(f"{title}: the script has ended. {_NO_RANKS}")
     return found
+
+
+def raised_in(path: str, error: BaseException) -> bool:
+    """Whether lines of the script were being run."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_code.co_filename == path for frame, _ in frames)
 
 
 def _run(code: types.CodeType, path: str) -> None:

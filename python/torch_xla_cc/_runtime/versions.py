@@ -13,6 +13,8 @@ from importlib import metadata
 TORCH = "2.9.0"
 TORCH_XLA = "2.9.0"
 JAXLIB = "0.7.1"  # that runs the programs of a pod
+# What compiles for devices that are not here.
+AHEAD_OF_TIME = {"libtpu": "0.0.21", "jaxlib": JAXLIB, "jax-cuda12-pjrt": "0.7.1"}
 # The minor versions of Python 3, first and last, that packages of an extra are made for.
 _PYTHONS = {"aot": (11, 12), "pod": (11, 13)}
 # What the adapters change parts of that are not promised to stay. Another version is warned about:

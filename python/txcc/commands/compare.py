@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from txcc import package, types
-from txcc.output import Failure, print_all
+from txcc.output import Failure, print_all, print_page
 
 if TYPE_CHECKING:
     from torch_xla_cc._inspect.record import Record
@@ -50,7 +50,7 @@ def compare(paths: tuple[str, ...], module: str, sources: tuple[str, ...], forma
         raise Failure(str(error)) from error
     found = compare.compare_all(a, b)
     if format == "html":
-        print(html_compare.page(found, quotes.Quotes(sources)))
+        print_page(html_compare.page(found, quotes.Quotes(sources)))
     else:
         print_all(found, format)
     return 0 if all(made.equal for made in found) else 1
@@ -60,5 +60,10 @@ def _records(path: str, module: str) -> Sequence[Record]:
     from torch_xla_cc._inspect import load, report
 
     if path.endswith(".json"):
-        return [one for one in load.records(path) if module in one.module]
+        found = load.records(path)
+        named = [one for one in found if module in one.module]
+        if not named:
+            there = ", ".join(one.module for one in found) or "none"
+            raise load.ReportError(f"{path}: no report of {module!r}; there are: {there}")
+        return named
     return report.of_path(path, module)

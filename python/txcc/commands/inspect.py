@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from txcc import package, types
-from txcc.output import Failure, print_all
+from txcc.output import Failure, print_all, print_page
 from txcc.progress import steps_before, working
 
 if TYPE_CHECKING:
@@ -173,7 +173,11 @@ def _inspect_script(
         programs = script.programs(path, args, target, ranks, step, ran=ran, alone=rank)
         reports = _reports(programs[0], target, timeout_s, options)
     except (OSError, ValueError, capture.StepError, _aot.CompilerMissing) as error:
+        if not isinstance(error, capture.StepError) and script.raised_in(path, error):
+            raise  # of the script, with its lines
         raise Failure(str(error)) from error
+    if not any(report.rows for report in reports):
+        raise Failure(f"{reports[0].module}: no collective is in it")
     compared = all_ranks.of_programs(programs)
     verdict = compared.verdict
     if rank is not None:
@@ -206,6 +210,6 @@ def _show(reports: Sequence[Report], format: str, sources: Sequence[str]) -> Non
     if format == "html":
         from torch_xla_cc._inspect import html, quotes
 
-        print(html.page(reports, quotes.Quotes(sources)))
+        print_page(html.page(reports, quotes.Quotes(sources)))
     else:
         print_all(reports, format)
