@@ -11,6 +11,7 @@ import staying
 import torch
 import torch.distributed as dist
 import torch_xla
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_xla_cc._processes import agreement
 
@@ -143,6 +144,29 @@ def random_groups(rank, seed, steps):
         for x, expected in zip(tensors, whole, strict=True):
             assert x.tolist() == expected[rank].tolist()
     return True
+
+
+class _Operators(TorchDispatchMode):
+    """Those that a script calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(function.overloadpacket.__name__)
+        return function(*args, **(kwargs or {}))
+
+
+def own_operators(rank):
+    """What a mode of the script sees of a call that is noted, and of a read."""
+    with staying.world() as (device, _), _Operators() as mode:
+        x = torch.ones(5, device=device)
+        dist.all_reduce(x)
+        assert agreement.active() is not None
+        if rank == 0:
+            x.tolist()
+        return mode.names
 
 
 def steps_before_it_sends(rank):

@@ -116,3 +116,8 @@ def test_a_rank_that_ends():
     for told, took in found:
         assert re.search(r"rank \d would run .* ranks \[0\] have ended", told)
         assert took < 10.0
+
+
+def test_a_mode_sees_what_the_script_calls(ranks):
+    """DistributedDataParallel's own test of its copies asks for it."""
+    assert not {name for names in ranks(agreed.own_operators) for name in names} & {"clone"}

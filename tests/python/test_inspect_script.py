@@ -260,6 +260,13 @@ def test_a_command_that_is_wrong(tmp_path):
     done = txcc("--ranks=0", "script.py")
     assert done.returncode == 2 and "'--ranks': 0" in done.stderr
     assert "'txcc inspect --help'" in done.stderr
+    for options, said in [
+        ("--rank=0", "Give --ranks"),
+        ("--rank=9 --ranks=2", "--rank = 9, but there are 2 ranks"),
+        (f"--ranks=3 --target={TPU}", f"--ranks = 3, but --target = '{TPU}' has 4 devices"),
+    ]:
+        done = txcc(*options.split(), "script.py")
+        assert done.returncode == 2 and said in done.stderr, done.stderr
 
 
 ANNOTATED = """

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <utility>
 
@@ -19,9 +20,12 @@ thread_local int paused = 0;
 thread_local CallOfGroup noted_as;
 thread_local bool is_noted_as = false;
 
-// A tensor of the same value in the graph: what is changed in place later is not this.
+// A tensor of the same value in the graph: what is changed in place later is not this. The script's
+// modes do not see it, as it has not made them.
 std::vector<at::Tensor> Snapshots(const std::vector<at::Tensor>& tensors) {
   const at::AutoDispatchBelowAutograd below;
+  const c10::impl::ExcludeDispatchKeyGuard no_modes(
+      c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot}));
   std::vector<at::Tensor> snapshots;
   for (const at::Tensor& x : tensors) snapshots.push_back(x.clone());
   return snapshots;

@@ -167,6 +167,13 @@ def _inspect_script(
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--option") from error
     try:
+        world = None if ranks is rank is None else all_ranks.world_of(target, ranks)
+    except ValueError as error:
+        said = str(error).replace("nprocs", "--ranks").replace("target =", "--target =")
+        raise click.UsageError(said) from error
+    if rank is not None and world is not None and rank >= world:
+        raise click.UsageError(f"--rank = {rank}, but there are {world} ranks, from 0 on.")
+    try:
         if not compiled.is_cpu(target):
             find_library(_aot.parse_target(target))
         ran = steps_before(step, path)
