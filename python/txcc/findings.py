@@ -68,6 +68,11 @@ def _runtime() -> Iterator[Finding]:
         yield Finding(
             "environment", str(error), False, f"export PJRT_DEVICE={(kind or '').upper()}"
         )
+    for name in environment.CHOICES:
+        try:
+            environment.choice(name)
+        except ValueError as error:
+            yield Finding("environment", str(error), False, f"unset {name}")
     if kind not in (None, "CPU", "TPU", "POD") and not _has_plugin(kind):
         named = f"PJRT_DEVICE = {kind!r}, and no plugin of torch_xla has that name"
         yield Finding("environment", named, False, "install its plugin, or unset PJRT_DEVICE")
@@ -152,7 +157,9 @@ def _ahead_of_time() -> Iterator[Finding]:
         if version and version != (wanted := versions.AHEAD_OF_TIME[name]):
             version += f"; txcc inspect is made for {wanted}"
         remedy = versions.how_to_install(extra)
-        yield Finding(name, version or f"missing: only for devices that are not here; {remedy}")
+        here = name == "libtpu" and os.environ.get("PJRT_DEVICE") == "TPU"
+        missing = "missing" if here else f"missing: only for devices that are not here; {remedy}"
+        yield Finding(name, version or missing, bool(version) or not here, remedy)
 
 
 def _fallbacks() -> Iterator[Finding]:

@@ -323,6 +323,8 @@ def test_doctor_finds_wrong_variables():
     found = [one["found"] for one in json.loads(done.stdout) if not one["well"]]
     for name, text in wrong.items():
         assert any(one.startswith(f"{name} = '{text}', but it must be") for one in found)
-    done = forks.txcc("doctor", "--format=json", env={**os.environ, "PJRT_DEVICE": "bogus"})
+    wrong = {"PJRT_DEVICE": "bogus", "TORCH_XLA_CC_CALLS": "often"}
+    done = forks.txcc("doctor", "--format=json", env={**os.environ, **wrong})
     assert done.returncode == 1
+    assert "TORCH_XLA_CC_CALLS = 'often', but it must be one of" in done.stdout
     assert "PJRT_DEVICE = 'bogus', and no plugin of torch_xla has that name" in done.stdout

@@ -20,6 +20,7 @@ from torch_xla_cc._C import CollectiveMismatchError, CollectiveTimeoutError, Ran
 from torch_xla_cc._ops.call_modes import in_graph, on_paper, one_buffer
 from torch_xla_cc._processes import agreement, listening, waits
 from torch_xla_cc._runtime import coalescing as _coalescing
+from torch_xla_cc._runtime import environment
 from torch_xla_cc._runtime import replicas as _replicas
 from torch_xla_cc._runtime.private import backend_plugins, c10d_bindings
 from torch_xla_cc._threads import progress
@@ -46,16 +47,12 @@ __all__ = [
 
 BACKEND = "xla_cc"
 
-_CALLS = ("agree", "each", "graph")
 _CHECKS = ("off", "fingerprint", "full")  # CheckMode in store_check.h
 
 
 def _check_mode() -> int:
     """TORCH_XLA_CC_CHECK: how much of a call processes compare before it can block."""
-    value = os.environ.get("TORCH_XLA_CC_CHECK", "fingerprint")
-    if value not in _CHECKS:
-        raise ValueError(f"TORCH_XLA_CC_CHECK = {value!r}, but it must be one of {_CHECKS}")
-    return _CHECKS.index(value)
+    return _CHECKS.index(environment.choice("TORCH_XLA_CC_CHECK"))
 
 
 def _calls(compares: bool) -> str:
@@ -64,9 +61,7 @@ def _calls(compares: bool) -> str:
     With "agree" ranks that have to run the same programs settle among themselves what they run;
     "graph" is for those that read and step after the same calls.
     """
-    value = os.environ.get("TORCH_XLA_CC_CALLS", "agree")
-    if value not in _CALLS:
-        raise ValueError(f"TORCH_XLA_CC_CALLS = {value!r}, but it must be one of {_CALLS}")
+    value = environment.choice("TORCH_XLA_CC_CALLS")
     if value != "agree":
         return value
     if compares:
