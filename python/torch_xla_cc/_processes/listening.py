@@ -51,8 +51,8 @@ def end() -> None:
         thread.join(_ENDS_S)
 
 
+@waits.listening()
 def _listen(agreed: Agreement, pid: int) -> None:
-    waits.listens()
     while os.getpid() == pid and agreement.current() is agreed:
         poke = agreed.rounds.listen()
         if poke is None:

@@ -10,7 +10,7 @@ from torch_xla_cc import _C
 from torch_xla_cc._processes.said import Kind
 
 _waits: list[int] = []  # threads that wait for peers outside of calls
-_listen: set[int] = set()  # threads that listen, also for a world that has ended
+_listen: set[int] = set()  # threads that listen
 
 
 @contextlib.contextmanager
@@ -24,9 +24,15 @@ def waiting() -> Iterator[None]:
         _waits.remove(thread)
 
 
-def listens() -> None:
-    """This thread does nothing else, from now on."""
-    _listen.add(threading.get_ident())
+@contextlib.contextmanager
+def listening() -> Iterator[None]:
+    """This thread does nothing else. Another may have its number later."""
+    thread = threading.get_ident()
+    _listen.add(thread)
+    try:
+        yield
+    finally:
+        _listen.discard(thread)
 
 
 def does_nothing(thread: int) -> bool:
