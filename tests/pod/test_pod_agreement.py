@@ -13,7 +13,7 @@ import several_ranks
 import staying
 
 SIZES = (2, 3, 4)
-_ENV = {"TORCH_XLA_CC_POD_PROGRAMS": "same"}
+_ENV = {"TORCH_XLA_CC_POD_PROGRAMS": "same", "TORCH_XLA_CC_CALLS": "agree"}
 
 
 @pytest.fixture(scope="module", params=SIZES)
