@@ -43,7 +43,8 @@ class Rounds:
         self.rank, self.size = rank, size
         self.number = 0
         self.limit = limit
-        self._store = c10d_bindings.PrefixStore("rounds", store)
+        # A connection of its own: the script may wait in the world's, which is then held.
+        self._store = c10d_bindings.PrefixStore("rounds", store).clone()
         self._listens = self._store.clone()  # its own connection: it waits in it
         self._heard = 0
         self._poked_by = ""  # the key by which this rank was the first to say a poke
