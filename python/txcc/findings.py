@@ -107,7 +107,7 @@ def _runtime() -> Iterator[Finding]:
 
 
 def _has_plugin(kind: str) -> bool:
-    """Whether torch_xla finds one for this kind of device, or a script has named one."""
+    """Whether torch_xla finds one for this kind of device."""
     return any(
         plugin.name.upper() == kind.upper()
         for plugin in importlib.metadata.entry_points(group="torch_xla.plugins")

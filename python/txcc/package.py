@@ -47,11 +47,8 @@ def try_to_load() -> tuple[str, str]:
     with working("Importing PyTorch and PyTorch/XLA"):
         try:
             importlib.import_module(_NAME)
-        except (
-            ImportError,
-            OSError,
-            RuntimeError,
-        ) as error:  # of a wheel that is broken
+        # The last two are what a broken wheel raises.
+        except (ImportError, OSError, RuntimeError) as error:
             well_said = "Run: " in str(error)
             return str(error), "what it says" if well_said else "make build, or install it again"
         except ValueError as error:  # a variable of the environment

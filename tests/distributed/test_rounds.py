@@ -11,6 +11,7 @@ from torch.distributed import TCPStore
 
 from torch_xla_cc._processes import rounds
 from torch_xla_cc._processes.rounds import Poke, RanksGone, Rounds
+from torch_xla_cc._processes.said import Kind, Said, is_stuck
 
 LIMIT = timedelta(seconds=30)
 SIZES = (2, 17, 18)
@@ -89,6 +90,8 @@ def test_who_hears_late_hears_of_the_newest(store, monkeypatch):
     _, other = of_ranks(store, 2, comes)
     assert other.listen() == Poke(39, 0, reads=False)
     assert other.listen(wait=False) is None
+    assert not store.check(["rounds/poke/30", "rounds/poked/30 0 0"])
+    assert store.check(["rounds/poke/40", "rounds/poked/39 0 0"])
 
 
 @pytest.mark.parametrize("size", [3, 18])
@@ -120,3 +123,33 @@ def test_who_listens_is_told_to_stop(store):
         return time.monotonic() - began
 
     assert max(of_ranks(store, 2, listens)) < 5
+
+
+@pytest.mark.timeout(60)
+def test_the_script_may_wait_in_the_worlds_store(store):
+    """Which holds its connection; and a late peer has the rank write to the store meanwhile."""
+
+    def comes(rank):
+        of_world = store.clone()
+        own = Rounds(of_world, rank, 2, LIMIT)
+        if rank:
+            time.sleep(0.5)
+            own.meet([rank], None)
+            own.meet([rank], None)  # to which the other comes, while its script still waits
+            store.set("go on", "")
+            return
+        waits = threading.Thread(target=of_world.wait, args=(["go on"],))
+        waits.start()
+        time.sleep(0.1)
+        own.meet([rank], Poke(own.number, 0, reads=True))
+        own.meet([rank], None)
+        waits.join()
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(comes, range(2)))
+
+
+@pytest.mark.parametrize(("limit_s", "stuck"), [(8, True), (60, False)])
+def test_an_idle_rank_is_waited_for_no_longer_than_half_the_limit(limit_s, stuck):
+    waits = Said(Kind.READS, 1, 0, waited=5000)
+    assert is_stuck([waits, Said(Kind.IDLE, 0, 0)], [1, 0], [False, False], 1000 * limit_s) is stuck

@@ -59,9 +59,9 @@ import torch
 import torch.distributed as dist
 import torch_xla_cc.distributed
 
-dist.init_process_group("xla_cc", timeout=datetime.timedelta(seconds=3))
+dist.init_process_group("xla_cc", timeout=datetime.timedelta(seconds=10))
 x = torch.full((2,), 1.0, device="xla")
-time.sleep(0 if dist.get_rank() else 6)
+time.sleep(0 if dist.get_rank() else 20)
 dist.all_reduce(x)
 x.tolist()
 """
@@ -140,6 +140,7 @@ def test_ranks_that_fail_end_with_their_error(env, tmp_path):
     strict = {**env, "TORCH_XLA_CC_POD_PROGRAMS": "same", "TORCH_XLA_CC_CALLS": "agree"}
     done = run("-m", "torch.distributed.run", "--nproc-per-node=4", script, env=strict)
     assert done.returncode == 1
+    assert "CollectiveTimeoutError" in done.stderr
     assert "terminate called" not in done.stderr, done.stderr
     assert "exitcode  : 1" in done.stderr
 

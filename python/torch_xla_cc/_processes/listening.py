@@ -51,17 +51,17 @@ def end() -> None:
         thread.join(_ENDS_S)
 
 
-@waits.listening()
 def _listen(agreed: Agreement, pid: int) -> None:
-    while os.getpid() == pid and agreement.current() is agreed:
-        poke = agreed.rounds.listen()
-        if poke is None:
-            return  # the store has gone, or the process ends
-        if agreed.poked(poke):
-            try:
-                _answer(agreed, poke)
-            except Exception as error:  # who reads is told by what it reads
-                warnings.warn(f"torch_xla_cc: while others waited: {error}", stacklevel=2)
+    with waits.listening():
+        while os.getpid() == pid and agreement.current() is agreed:
+            poke = agreed.rounds.listen()
+            if poke is None:
+                return  # the store has gone, or the process ends
+            if agreed.poked(poke):
+                try:
+                    _answer(agreed, poke)
+                except Exception as error:  # who reads is told by what it reads
+                    warnings.warn(f"torch_xla_cc: while others waited: {error}", stacklevel=2)
 
 
 def _answer(agreed: Agreement, poke: Poke) -> None:

@@ -10,29 +10,28 @@ from torch_xla_cc import _C
 from torch_xla_cc._processes.said import Kind
 
 _waits: list[int] = []  # threads that wait for peers outside of calls
-_listen: set[int] = set()  # threads that listen
+_listen: list[int] = []  # threads that listen
 
 
 @contextlib.contextmanager
-def waiting() -> Iterator[None]:
+def _among(threads: list[int]) -> Iterator[None]:
+    """This thread is one of those; another may have its number later."""
+    thread = threading.get_ident()
+    threads.append(thread)
+    try:
+        yield
+    finally:
+        threads.remove(thread)
+
+
+def waiting() -> contextlib.AbstractContextManager[None]:
     """This rank waits for others, which need not have made the calls that it has made."""
-    thread = threading.get_ident()
-    _waits.append(thread)
-    try:
-        yield
-    finally:
-        _waits.remove(thread)
+    return _among(_waits)
 
 
-@contextlib.contextmanager
-def listening() -> Iterator[None]:
-    """This thread does nothing else. Another may have its number later."""
-    thread = threading.get_ident()
-    _listen.add(thread)
-    try:
-        yield
-    finally:
-        _listen.discard(thread)
+def listening() -> contextlib.AbstractContextManager[None]:
+    """This thread does nothing else."""
+    return _among(_listen)
 
 
 def does_nothing(thread: int) -> bool:
