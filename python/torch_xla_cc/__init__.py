@@ -46,7 +46,7 @@ from torch_xla_cc._ops.channels import Channel
 from torch_xla_cc._ops.fallback_policy import FallbackWarning, fallback
 from torch_xla_cc._ops.recording import Call, record
 from torch_xla_cc._ops.targets import lowering_for
-from torch_xla_cc._processes import agreement as _agreement
+from torch_xla_cc._processes import world as _world
 from torch_xla_cc._runtime import device as _device
 from torch_xla_cc._runtime import device_tensors as _device_tensors
 from torch_xla_cc._runtime import environment as _environment
@@ -92,9 +92,9 @@ _C.set_python_side(
         "run_pending": _read_hooks.run_pending,
         "run_graph": _read_hooks.run_graph_of_this,
         "drop_pending": _read_hooks.lose,
-        "answer_peers": _agreement.answer_peers,
-        "run_alone": _agreement.run_alone,
-        "run_at_end": _agreement.run_at_end,
+        "answer_peers": _world.answer_peers,
+        "run_alone": _world.run_alone,
+        "run_at_end": _world.run_at_end,
         "bridge_state": _compile_bridge.state,
         "refuse_capture": _compile_bridge.refuse,
     }

@@ -13,7 +13,8 @@ import torch.distributed as dist
 import torch_xla
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torch_xla_cc._processes import agreement
+from torch_xla_cc._C import noted_calls
+from torch_xla_cc._processes import world
 
 _LONG = 7  # what no world of these divides
 _OPS = ("sum", "gather", "scatter", "local", "own", "write", "view", "drop")
@@ -57,8 +58,83 @@ def reads_alone(rank, reader, dropout):
         return alone, kept.tolist(), y.tolist()
 
 
-def random_program(rank, size, seed, steps):
-    """Calls, and reads and steps of some ranks, as a seed has them, beside what they should be."""
+def validates(rank, readers, batches):
+    """A loop in which some ranks read and none steps: what they read, and what it took."""
+    with staying.world() as (device, _), torch.no_grad():
+        torch.manual_seed(0)
+        layer, total = torch.nn.Linear(6, 3).to(device), torch.zeros(3).to(device)
+        read, compiled, pending = [], [], []
+        for batch in range(batches):
+            found = layer(torch.full((6,), rank + batch / 8.0).to(device))
+            dist.all_reduce(found)
+            total += found
+            if rank in readers:
+                read.append(found.tolist())
+            compiled.append(programs.compiled())
+            pending.append(noted_calls.count())
+        return read, total.tolist(), compiled[-1] - compiled[batches // 2], max(pending[20:])
+
+
+def captures_alone(rank):
+    """One rank compiles a function while calls are pending."""
+    with staying.world() as (device, _):
+        x = torch.full((3,), rank + 1.0).to(device)
+        dist.all_reduce(x)
+        y = torch.compile(lambda a: (a * 3).sin(), backend="openxla")(x) if rank == 0 else x * 3
+        dist.all_reduce(x)
+        return y.tolist(), x.tolist()
+
+
+class _Branches(torch.nn.Module):
+    def __init__(self, branches):
+        super().__init__()
+        self.branches = branches
+
+    def forward(self, x, which):
+        return self.branches[which](x)
+
+
+def uses_branches(rank):
+    """DistributedDataParallel, where ranks go other ways through the model: what each is told."""
+    told = []
+    with staying.world() as (device, _):
+        torch.manual_seed(0)
+        model = torch.nn.ModuleList([torch.nn.Linear(6, 2), torch.nn.Linear(6, 2)]).to(device)
+        ddp = torch.nn.parallel.DistributedDataParallel(
+            _Branches(model), find_unused_parameters=True
+        )
+        for step in range(3):
+            try:
+                ddp(torch.ones(4, 6).to(device), (rank + step) % 2).square().mean().backward()
+                torch_xla.sync()
+            except RuntimeError as error:
+                told.append(str(error))
+    return told
+
+
+def leaves(rank):
+    """All but one leave in good order, without a call that the first still reads."""
+    staying._init()
+    x = torch.full((2,), rank + 1.0).to(torch_xla.device())
+    dist.all_reduce(x)
+    read = x.tolist()
+    if rank == 0:
+        began = time.monotonic()
+        try:
+            dist.all_reduce(x)
+            return read, x.tolist(), 0.0
+        except RuntimeError as error:
+            return read, str(error), time.monotonic() - began
+    dist.destroy_process_group()
+    return read
+
+
+def random_program(rank, size, seed, steps, often=False):
+    """Calls, and reads and steps of some ranks, as a seed has them, beside what they should be.
+
+    With `often`, one rank reads in most turns, and steps are rare.
+    """
+    reads, steps_alone, steps_all = ((0.6, 0.0), 0.01, 0.03) if often else ((0.2, 0.2), 0.1, 0.1)
     chosen = random.Random(seed)  # the same on all ranks
     data = torch.Generator().manual_seed(seed)
     whole = [
@@ -69,15 +145,15 @@ def random_program(rank, size, seed, steps):
         tensors = [x[rank].float().to(device) for x in whole]
         for _ in range(steps):
             op, i, j = chosen.choice(_OPS), chosen.randrange(3), chosen.randrange(3)
-            readers = [r for r in range(size) if chosen.random() < 0.2]
-            steppers = [r for r in range(size) if chosen.random() < 0.1]
-            all_step = chosen.random() < 0.1
+            readers = [r for r in range(size) if chosen.random() < reads[min(r, 1)]]
+            steppers = [r for r in range(size) if chosen.random() < steps_alone]
+            all_step = chosen.random() < steps_all
             _do(op, rank, size, tensors, whole, i, j)
             if rank in readers:
                 assert tensors[i].tolist() == whole[i][rank].tolist(), (op, i, j)
             if all_step or rank in steppers:
                 torch_xla.sync()
-        assert agreement.active() is not None
+        assert world.active() is not None
         for x, expected in zip(tensors, whole, strict=True):
             assert x.tolist() == expected[rank].tolist()
     return True
@@ -163,7 +239,7 @@ def own_operators(rank):
     with staying.world() as (device, _), _Operators() as mode:
         x = torch.ones(5, device=device)
         dist.all_reduce(x)
-        assert agreement.active() is not None
+        assert world.active() is not None
         if rank == 0:
             x.tolist()
         return mode.names
@@ -183,7 +259,7 @@ def steps_before_it_sends(rank):
             dist.all_reduce(y)
         else:
             dist.all_reduce(y)
-        return x.tolist(), y.tolist(), agreement.active() is not None
+        return x.tolist(), y.tolist(), world.active() is not None
 
 
 def gives_up(rank, calls):
@@ -202,7 +278,7 @@ def gives_up(rank, calls):
             str(w.message) for w in caught if "cannot be parts of one program" in str(w.message)
         ]
         read = x.tolist()
-        gave_up = agreement.active() is None
+        gave_up = world.active() is None
         for _ in range(calls):
             dist.all_reduce(x)
             x = x / 4
@@ -221,7 +297,7 @@ def writes_slowly(rank, seconds):
         if rank == 0:
             time.sleep(seconds)
         dist.all_reduce(x)
-        return x.tolist(), agreement.active() is not None
+        return x.tolist(), world.active() is not None
 
 
 def is_too_late(rank, limit, seconds):

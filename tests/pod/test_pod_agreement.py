@@ -11,6 +11,7 @@ import pods
 import pytest
 import several_ranks
 import staying
+import torch
 
 SIZES = (2, 3, 4)
 _ENV = {"TORCH_XLA_CC_POD_PROGRAMS": "same", "TORCH_XLA_CC_CALLS": "agree"}
@@ -59,6 +60,33 @@ def test_one_rank_reads_and_the_others_wait_elsewhere(ranks, how):
 @pytest.mark.parametrize("seed", range(6))
 def test_random_programs(ranks, seed):
     assert ranks(agreed.random_program, ranks.size, seed, 30) == [True] * ranks.size
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_programs_of_which_one_rank_reads_often(ranks, seed):
+    assert ranks(agreed.random_program, ranks.size, seed, 70, True) == [True] * ranks.size
+
+
+@pytest.mark.parametrize("readers", [(0,), (0, 1)])
+def test_a_loop_that_some_ranks_read_and_none_steps(ranks, readers):
+    """It compiles nothing new at a read, and what is pending does not grow with it."""
+    if ranks.size == 2 and len(readers) == 2:
+        pytest.skip("all of them")
+    found = ranks(agreed.validates, readers, 60)
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(6, 3)
+    with torch.no_grad():
+        each = [
+            sum(layer(torch.full((6,), rank + batch / 8.0)) for rank in range(ranks.size))
+            for batch in range(60)
+        ]
+    for rank, (read, total, compiled, pending) in enumerate(found):
+        assert torch.tensor(total) == pytest.approx(sum(each), rel=1e-4)
+        assert len(read) == (60 if rank in readers else 0)
+        for one, expected in zip(read, each, strict=False):
+            assert one == pytest.approx(expected.tolist(), rel=1e-4, abs=1e-5)
+        assert compiled <= 2
+        assert pending <= 60
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -121,3 +149,30 @@ def test_a_rank_that_ends():
 def test_a_mode_sees_what_the_script_calls(ranks):
     """DistributedDataParallel's own test of its copies asks for it."""
     assert not {name for names in ranks(agreed.own_operators) for name in names} & {"clone"}
+
+
+def test_ranks_that_leave_in_good_order():
+    """Who still waits for a call of theirs is told at once, and not when the limit is over."""
+    with pods.ranks(2, **_ENV) as started:
+        started.run(pods.joined, several_ranks.ids)
+        first, left = pods.outcomes(started, staying.at, "leave", agreed.leaves)
+    read, told, took = first
+    assert read == [3.0] * 2
+    assert "ended" in told
+    assert took < 15.0
+    assert left == [3.0] * 2
+
+
+def test_one_rank_compiles_a_function_while_calls_are_pending(ranks):
+    total = sum(range(1, ranks.size + 1))
+    for rank, (y, x) in enumerate(ranks(agreed.captures_alone)):
+        expected = torch.tensor(3.0 * total)
+        assert y == pytest.approx([float(expected.sin() if rank == 0 else expected)] * 3, rel=1e-5)
+        assert x == [total * ranks.size] * 3
+
+
+def test_ranks_that_use_other_branches_of_a_model_are_told_what_to_do():
+    with pods.ranks(2, **_ENV) as started:
+        for told in started.run(pods.joined, staying.at, "branches", agreed.uses_branches):
+            assert "Do the same work in a step on all ranks" in told[0]
+            assert "Start the job again" in told[1]

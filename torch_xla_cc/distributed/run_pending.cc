@@ -35,8 +35,8 @@ void RunPendingOnce(std::atomic<bool>& asked) {
 void RunPendingAtEnd(const RankGroup& group) {
   const py::gil_scoped_acquire locked;
   try {
-    if (Agreeing()) {
-      CallPython(Python().run_at_end);
+    if (Agreeing() || GaveUp()) {
+      CallPython(Python().run_at_end, group.name == NotedCalls::Get().group());
     } else {
       RunPendingBeforeWaiting();
     }

@@ -86,6 +86,16 @@ const NotedCall& NotedCalls::At(int64_t i) const {
   return calls_[i];
 }
 
+void NotedCalls::Settle() {
+  std::vector<std::vector<at::Tensor>> dropped;  // may run Python code, and so come back here
+  for (NotedCall& call : calls_) {
+    dropped.push_back(std::exchange(call.operands, {}));
+    dropped.push_back(std::exchange(call.results, {}));
+  }
+  dropped.clear();
+  ForgetDeadTensors();
+}
+
 // What is let go may run Python code, and so come back here: after the list has changed.
 void NotedCalls::Forget() {
   auto dropped = std::exchange(calls_, {});

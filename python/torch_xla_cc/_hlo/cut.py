@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from . import protobuf
 from .opcodes import is_collective
 
 
-def outputs_as_parameters(module_bytes: bytes, outputs: int) -> tuple[bytes, list[int]]:
+class Cut(NamedTuple):
+    """A module of some outputs of another, and what its parameters are there.
+
+    Its numbers and names are those of a walk from its root: what computes the same is the same in
+    its bytes, whatever else was in the module that it comes from.
+    """
+
+    module: bytes
+    inputs: tuple[int, ...]  # of (the other's parameters, its outputs that are known), one for each
+    had: int  # the other's parameters
+
+
+def outputs_as_parameters(module_bytes: bytes, outputs: int) -> Cut:
     """The module with its first outputs only, computed from those of the others that they need.
 
-    These are parameters behind those that there are; the numbers say which of the others they are.
     The entry computation has a tuple as its root, as torch_xla makes it.
     """
     module = protobuf.HloModuleProto.FromString(module_bytes)
@@ -18,77 +31,114 @@ def outputs_as_parameters(module_bytes: bytes, outputs: int) -> tuple[bytes, lis
     root = by_id[entry.root_id]
     if root.opcode != "tuple" or len(root.operand_ids) < outputs:
         raise ValueError(f"the module's root is {root.opcode} of {len(root.operand_ids)} elements")
-    elements = list(root.operand_ids)
-    first = sum(one.opcode == "parameter" for one in entry.instructions)
-    number = 1 + max(
-        max(computation.id, *(one.id for one in computation.instructions))
-        for computation in module.computations
-    )
+    known: dict[int, int] = {}  # by instruction
+    for place, one in enumerate(root.operand_ids[outputs:]):
+        known.setdefault(one, place)
     del root.operand_ids[outputs:]
     del root.shape.tuple_shapes[outputs:]
-    places: dict[int, int] = {}  # by the instruction that is known
-    for place, known in enumerate(elements[outputs:]):
-        places.setdefault(known, place)
-    kept = _needed(root.id, by_id, stop=places)
-    used = sorted(places[one] for one in kept if one in places)
-    parameters: list[protobuf.Message] = []
-    instead: dict[int, int] = {}
-    for place in used:
-        known = elements[outputs + place]
-        one = protobuf.HloInstructionProto(
-            id=number + place,
-            name=f"known.{number + place}",
-            opcode="parameter",
-            parameter_number=first + len(parameters),
-        )
-        one.shape.CopyFrom(by_id[known].shape)
-        parameters.append(one)
-        instead[known] = one.id
-    for one in entry.instructions:
-        one.operand_ids[:] = [instead.get(operand, operand) for operand in one.operand_ids]
-    rest = [
-        protobuf.HloInstructionProto.FromString(one.SerializeToString())
-        for one in entry.instructions
-        if one.opcode == "parameter" or (one.id in kept and one.id not in places)
-    ]
+    had = sum(one.opcode == "parameter" for one in entry.instructions)
+    inputs: list[int] = []
+    kept = []
+    for number in _in_order(root.id, by_id, known):
+        one = by_id[number]
+        if number in known or one.opcode == "parameter":
+            place = had + known[number] if number in known else one.parameter_number
+            # A new one: what was known is another instruction, and has attributes of its own.
+            parameter = protobuf.HloInstructionProto(id=number, opcode="parameter")
+            parameter.shape.CopyFrom(one.shape)
+            parameter.parameter_number = len(inputs)
+            inputs.append(place)
+            one = parameter
+        kept.append(protobuf.HloInstructionProto.FromString(one.SerializeToString()))
     del entry.instructions[:]
-    entry.instructions.extend([*parameters, *rest])
+    entry.instructions.extend(kept)
+    entry = _renumber(module, entry)
+    parameters = [one for one in entry.instructions if one.opcode == "parameter"]
     for shape in (entry.program_shape, module.host_program_shape):
+        shape.ClearField("parameters")
+        shape.ClearField("parameter_names")
         shape.parameters.extend(one.shape for one in parameters)
         shape.parameter_names.extend(one.name for one in parameters)
         shape.result.CopyFrom(root.shape)
-    whole: bytes = module.SerializeToString()
-    return whole, used
+    return Cut(module.SerializeToString(deterministic=True), tuple(inputs), had)
 
 
-def _needed(root: int, by_id: dict[int, protobuf.Message], stop: dict[int, int]) -> set[int]:
-    """What an instruction needs, and nothing of what those where it stops need."""
-    found: set[int] = set()
+def _in_order(root: int, by_id: dict[int, protobuf.Message], stop: dict[int, int]) -> list[int]:
+    """What an instruction needs, operands first, and nothing of what those where it stops need."""
+    found: dict[int, bool] = {}  # whether all that it needs is there
+    order = []
     left = [root]
     while left:
-        number = left.pop()
+        number = left[-1]
         if number in found:
+            left.pop()
+            if not found[number]:
+                found[number] = True
+                order.append(number)
             continue
-        found.add(number)
+        found[number] = False
         if number not in stop:
-            left.extend(by_id[number].operand_ids)
-            left.extend(by_id[number].control_predecessor_ids)
-    return found
+            one = by_id[number]
+            left += [
+                needed
+                for needed in (*reversed(one.operand_ids), *one.control_predecessor_ids)
+                if needed not in found
+            ]
+    return order
+
+
+def _renumber(module: protobuf.Message, entry: protobuf.Message) -> protobuf.Message:
+    """Number and name all that the entry computation comes to, and remove the rest.
+
+    Callees come first; what it gives back is the entry computation, which is a new object.
+    """
+    by_id = {computation.id: computation for computation in module.computations}
+    order = [by_id[number] for number in _callees_first(entry.id, by_id)]
+    computations = {computation.id: place for place, computation in enumerate(order, start=1)}
+    number = len(order)  # ids of computations and of instructions are different ones
+    for computation in order:
+        computation.id = computations[computation.id]
+        computation.name = f"computation.{computation.id}"
+        instructions = {}
+        for one in computation.instructions:
+            number += 1
+            instructions[one.id] = number
+        computation.root_id = instructions[computation.root_id]
+        for one in computation.instructions:
+            one.id = instructions[one.id]
+            one.name = f"{one.opcode}.{one.id}"
+            one.operand_ids[:] = [instructions[operand] for operand in one.operand_ids]
+            before = [instructions[x] for x in one.control_predecessor_ids if x in instructions]
+            one.control_predecessor_ids[:] = before
+            one.called_computation_ids[:] = [computations[x] for x in one.called_computation_ids]
+    kept = [type(one).FromString(one.SerializeToString()) for one in order]
+    del module.computations[:]
+    module.computations.extend(kept)
+    module.name, module.id = "known", 0
+    entry = module.computations[-1]
+    module.entry_computation_id, module.entry_computation_name = entry.id, entry.name
+    return entry
+
+
+def _callees_first(entry: int, by_id: dict[int, protobuf.Message]) -> list[int]:
+    order: dict[int, None] = {}
+
+    def visit(number: int) -> None:
+        for one in by_id[number].instructions:
+            for called in one.called_computation_ids:
+                if called not in order:
+                    visit(called)
+        order[number] = None
+
+    visit(entry)
+    return list(order)
 
 
 def has_collective(module_bytes: bytes) -> bool:
-    """Whether one is in what its entry computation comes to."""
+    """Whether one is in a module in which all computations are called."""
     module = protobuf.HloModuleProto.FromString(module_bytes)
-    by_id = {computation.id: computation for computation in module.computations}
-    found: set[int] = set()
-    left = [module.entry_computation_id]
-    while left:
-        number = left.pop()
-        if number in found:
-            continue
-        found.add(number)
-        for one in by_id[number].instructions:
-            if is_collective(one.opcode):
-                return True
-            left.extend(one.called_computation_ids)
-    return False
+    return any(
+        is_collective(one.opcode)
+        for computation in module.computations
+        for one in computation.instructions
+    )

@@ -33,6 +33,7 @@ from torch_xla_cc._processes import evaluate
 from torch_xla_cc._processes.pending import Known, Living
 from torch_xla_cc._processes.rounds import Poke, RanksGone, Rounds
 from torch_xla_cc._processes.said import Kind, Needs, Said, end_of, is_stuck, number_of, unpacked
+from torch_xla_cc._processes.window import Window
 from torch_xla_cc._runtime import chains
 from torch_xla_cc._runtime.device_tensors import needs_run, replace
 
@@ -63,6 +64,7 @@ class Agreement:
         self._run_live = run_live  # runs all that is pending
         self._turn = threading.RLock()  # of the thread that is in a round
         self._known = Known()
+        self._window = Window()
         self._since: float | None = None  # when it first wanted what it wants
         self._poke: Poke | None = None
         self._gives_up_for = _UNTIL
@@ -88,7 +90,8 @@ class Agreement:
                     return None
                 if self._known.any() and not self._known.needed(pending):
                     return self._known.evaluate(tensors)
-                self._want(Kind.READS, pending, self._run_live)
+                if self._want(Kind.READS, pending, self._run_live) and self._window.is_cut():
+                    self._settle_known()
         return None
 
     def _want(self, kind: Kind, read: list[torch.Tensor], run: Callable[[], None]) -> bool:
@@ -119,17 +122,15 @@ class Agreement:
             self._busy = False
 
     def _wanted(self, kind: Kind, read: list[torch.Tensor], run: Callable[[], None]) -> bool:
-        while self._known.unknown(_calls.count()):
-            living = self._living()
+        while self._known.unknown(made := _calls.count()) or made >= self._window.end:
+            living = self._living(kind)
             came = self._round(self._said(kind, living), lambda: self._needs(kind, living, read))  # noqa: B023
-            if came.same:
-                self._known.forget()
-                run()
-                return False
-            if came.together:
+            if came.together or (came.same and not self._known.unknown(made)):
                 self._require_same(living.left())
                 living.become(self._known.evaluate(living.pending))
                 replace(read, self._known.evaluate(read))
+            if came.together or came.same:
+                self._window.ended()
                 self._known.forget()
                 run()
                 return False
@@ -138,16 +139,29 @@ class Agreement:
             if came.served:
                 break
         if kind == Kind.STEPS and _calls.count():
-            # Others have the calls in their graphs, and so may this one: they stay noted.
-            living = Living(self._device)
-            living.become(self._known.evaluate(living.pending))
+            self._settle_known()
             return False
         return True
 
-    def _living(self) -> Living:
+    def _settle_known(self) -> None:
+        """Have what is pending be what it is, as all calls of this rank are known.
+
+        Others have the calls in their graphs, and so may this one: they stay noted.
+        """
+        if self._known.unknown(_calls.count()):
+            return
+        living = Living(self._device)
+        living.become(self._known.evaluate(living.pending))
+        if not living.left():
+            self._known.settle()
+            chains.ended()
+            _C.ranks_drop(self._device)
+
+    def _living(self, kind: Kind) -> Living:
         """The rank's tensors, without garbage that is pending as well, when Python collects it."""
         living = Living(self._device)
-        if living.graph in self._graphs:
+        reads_again = kind == Kind.READS and self._known.any()  # another graph each time
+        if living.graph in self._graphs or reads_again:
             return living
         del living  # which holds all of it
         gc.collect()
@@ -203,13 +217,13 @@ class Agreement:
                     self._round(self._said(kind))
                 if kind != Kind.PASSES:
                     return  # it may have something to do again
-            _calls.set_wanted(False)
+            _calls.set_wanted(self._window.is_cut())
 
     def before_call(self) -> None:
         """Answer those that wait; and what is pending is not to grow without end."""
-        if _calls.count() >= _calls.MOST:  # as others that have made as many
-            self.step(self._run_live)
         self.answer(Kind.PASSES)
+        if _calls.count() >= self._window.end:  # as others that have made as many
+            self.step(self._run_live)
 
     def poked(self, poke: Poke) -> bool:
         """Another waits in a round. Whether this rank is to come to it."""
@@ -272,6 +286,8 @@ class Agreement:
         ]
         self._run_calls(sorted(frozenset().union(*needed)))
         if any(served):
+            if not together:
+                self._window.read_alone(said.made for said in all_said)
             if served[self.rounds.rank]:
                 self._since = None
             return _Outcome(served=served[self.rounds.rank], together=together)
@@ -280,6 +296,7 @@ class Agreement:
             time.sleep(_AGAIN_S)
             return _Outcome()
         self._since = None
+        self._window.let_go()
         # Who would step need not, and may then do what the rank that is behind waits for.
         if any(said.kind == Kind.STEPS for said in all_said):
             return _Outcome(stuck=all_said[self.rounds.rank].kind == Kind.STEPS)
@@ -305,10 +322,11 @@ class Agreement:
         """Run calls that all ranks have made, as one program if it is the same on all."""
         if not calls:
             return
-        name = number_of(self._known.shared(calls))
-        if len({tuple(said) for said in self.rounds.meet([name], None)}) == 1:
-            self._known.run_shared(calls)
-            return
+        if not self._window.is_cut():
+            name, run = self._known.shared(calls)
+            if len({tuple(said) for said in self.rounds.meet([number_of(name)], None)}) == 1:
+                run()
+                return
         for call in self._known.unknown(calls[-1] + 1):
             self._known.run_alone(call, self._device)
 
@@ -317,13 +335,14 @@ class Agreement:
         name = number_of(hashlib.sha256("".join(graphs).encode()).digest())
         if len({tuple(said) for said in self.rounds.meet([name], None)}) == 1:
             return
-        raise RanksDisagree(
+        self._failed = RanksDisagree(
             "torch_xla_cc: ranks step with different programs, after the same calls of "
             f"torch.distributed, and {len(graphs)} tensors of this rank that only C++ holds, such "
             "as buckets of DistributedDataParallel, wait for calls in them, which all ranks have "
-            "to run in one program. Step after the same work on all ranks, or set "
-            "TORCH_XLA_CC_CALLS=each"
+            "to run in one program. Do the same work in a step on all ranks, as with the same "
+            "branches of a model, whose gradients may be multiplied by 0"
         )
+        raise self._failed
 
     def _give_up(self, why: str) -> None:
         living = Living(self._device)
@@ -337,6 +356,7 @@ class Agreement:
                 self._known.run_alone(call, self._device, _calls.apart)
             living.become(self._known.evaluate(living.pending))
         finally:  # also where a group's ranks disagree
+            self._window.let_go()
             self._known.forget()
             _calls.give_up(until)
         warnings.warn(
@@ -346,53 +366,3 @@ class Agreement:
             RuntimeWarning,
             stacklevel=2,
         )
-
-
-_of_this_process: Agreement | None = None
-
-
-def begin(agreement: Agreement, group: str) -> Agreement:
-    """It is that of this process, until the next, or the end of a group."""
-    global _of_this_process
-    _of_this_process = agreement
-    _calls.start(group)
-    return agreement
-
-
-def current() -> Agreement | None:
-    """That of this process, also while its ranks have given up."""
-    if _of_this_process is None or not _of_this_process.is_of_this_process():
-        return None
-    return _of_this_process if _calls.on() or _calls.gave_up() else None
-
-
-def active() -> Agreement | None:
-    """That of this process, unless its ranks have given up."""
-    return current() if _calls.on() else None
-
-
-def calls_pending() -> bool:
-    """Whether there are calls that ranks have to agree on."""
-    return bool(_calls.count())
-
-
-def answer_peers() -> None:
-    """Before a call of this rank: others may wait for those that it has made."""
-    if agreement := active():
-        agreement.before_call()
-
-
-def run_at_end() -> None:
-    """All that is pending, before a group ends: others may yet come to calls of it."""
-    if agreement := active():
-        agreement.end()
-
-
-def run_alone(
-    operands: list[torch.Tensor], attach: Callable[[list[torch.Tensor]], list[torch.Tensor]]
-) -> list[torch.Tensor]:
-    """The results of a call that is in no program of all ranks, once it has been run."""
-    agreement = current()
-    if agreement is None:  # the world has ended
-        return attach(operands)
-    return agreement.alone(operands, attach)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -26,31 +26,53 @@ _graph_hash = XLAC._get_graph_hash
 class Program:
     """What computes some tensors from results that are known."""
 
-    name: bytes  # the same for the same graph, on every rank
+    name: bytes  # the same for what computes the same, on every rank
     computation: Any  # of torch_xla
-    used: tuple[int, ...]  # results that it takes
     has_collective: bool
 
 
+class Chosen(NamedTuple):
+    """A program, and what it takes here."""
+
+    program: Program
+    inputs: tuple[int, ...]  # of (data of the graph, results)
+    had: int  # data of the graph
+
+    @property
+    def used(self) -> list[int]:
+        """The results that it takes."""
+        return [one - self.had for one in self.inputs if one >= self.had]
+
+
+_chosen: dict[bytes, Chosen] = {}  # by the module that they were cut from
 _programs: dict[bytes, Program] = {}
 
 
-def program(roots: list[torch.Tensor], results: list[torch.Tensor]) -> Program:
+def program(roots: list[torch.Tensor], results: list[torch.Tensor]) -> Chosen:
     """Computes `roots`, which are pending, from what of the results they need first."""
     # Not by torch_xla's hash: (a + a) * b and (a + b) * b have the same.
     module: bytes = XLAC._get_xla_tensors_hlo_proto([*roots, *results])
-    name = hashlib.sha256(module).digest() + f" {len(roots)}".encode()
+    whole = hashlib.sha256(module).digest() + f" {len(roots)}".encode()
+    if whole not in _chosen:
+        if len(_chosen) >= _KEPT:
+            _chosen.clear()
+        of_roots = cut.outputs_as_parameters(module, len(roots))
+        _chosen[whole] = Chosen(_program(of_roots.module), of_roots.inputs, of_roots.had)
+    return _chosen[whole]
+
+
+def _program(module: bytes) -> Program:
+    name = hashlib.sha256(module).digest()
     if name not in _programs:
         if len(_programs) >= _KEPT:
             _programs.clear()
-        module, used = cut.outputs_as_parameters(module, len(roots))
         computation = XLAC._xla_op_computation_from_module_proto(_NAME, module)
-        _programs[name] = Program(name, computation, tuple(used), cut.has_collective(module))
+        _programs[name] = Program(name, computation, cut.has_collective(module))
     return _programs[name]
 
 
 def run(
-    chosen: Program,
+    chosen: Chosen,
     roots: list[torch.Tensor],
     results: list[torch.Tensor],
     values: list[torch.Tensor],
@@ -58,9 +80,10 @@ def run(
     """New tensors of what the roots are; `values` are those results that the program takes."""
     # Donation and random numbers are as if nothing had run: the graph's own data is only read.
     _, data = XLAC._get_tensors_xla_device_data_node([*roots, *results])
-    inputs = [*data, *values]
+    taken = iter(values)
+    inputs = [data[one] if one < chosen.had else next(taken) for one in chosen.inputs]
     if inputs:
-        found = XLAC._xla_user_computation(_NAME, inputs, chosen.computation)
+        found = XLAC._xla_user_computation(_NAME, inputs, chosen.program.computation)
     else:  # torch_xla's computations take something; what needs nothing is as it is everywhere
         with torch.no_grad():
             found = [root.detach().clone() for root in roots]

@@ -10,7 +10,7 @@ import time
 import warnings
 from datetime import timedelta
 
-from torch_xla_cc._processes import agreement, living_tensors, waits
+from torch_xla_cc._processes import living_tensors, waits, world
 from torch_xla_cc._processes.agreement import Agreement
 from torch_xla_cc._processes.rounds import Poke, Rounds
 from torch_xla_cc._runtime.private import c10d_bindings
@@ -30,7 +30,7 @@ def begin(group: str, store: c10d_bindings.Store, rank: int, size: int, limit: t
     run = functools.partial(read_hooks.run_all, device)
     living_tensors.watch()
     rounds = Rounds(store, rank, size, limit)
-    agreed = agreement.begin(Agreement(rounds, device, run), group)
+    agreed = world.begin(Agreement(rounds, device, run), group)
     global _listening
     end()
     thread = threading.Thread(target=_listen, args=(agreed, os.getpid()), daemon=True)
@@ -47,13 +47,14 @@ def end() -> None:
         return
     rounds, thread = _listening
     if thread.is_alive():  # it is not in a process that was forked
+        rounds.leave()
         rounds.stop_listening()
         thread.join(_ENDS_S)
 
 
 def _listen(agreed: Agreement, pid: int) -> None:
     with waits.listening():
-        while os.getpid() == pid and agreement.current() is agreed:
+        while os.getpid() == pid and world.current() is agreed:
             poke = agreed.rounds.listen()
             if poke is None:
                 return  # the store has gone, or the process ends
@@ -67,7 +68,7 @@ def _listen(agreed: Agreement, pid: int) -> None:
 def _answer(agreed: Agreement, poke: Poke) -> None:
     since = time.monotonic()
     rounds = agreed.rounds
-    while rounds.listens and rounds.number <= poke.round and agreement.current() is agreed:
+    while rounds.listens and rounds.number <= poke.round and world.current() is agreed:
         if (more := rounds.listen(wait=False)) is not None:
             agreed.poked(more)
             poke = more if more.reads or more.round > poke.round else poke

@@ -9,7 +9,7 @@ import torch
 
 from torch_xla_cc import _C
 from torch_xla_cc._processes import evaluate, living_tensors
-from torch_xla_cc._processes.evaluate import Program
+from torch_xla_cc._processes.evaluate import Chosen
 from torch_xla_cc._processes.said import number_of
 from torch_xla_cc._runtime import chains
 from torch_xla_cc._runtime.device_tensors import needs_run
@@ -83,10 +83,15 @@ class Known:
 
     def __init__(self) -> None:
         self._values: dict[int, list[torch.Tensor]] = {}  # by call
+        self._settled = 0  # calls, the first ones, which nothing needs any more
+        self._asked: object = None  # for what `_needs` are the calls
+        self._needs: set[int] = set()
 
     def forget(self) -> None:
         """All calls have run in the graph, or are lost."""
         self._values.clear()
+        self._settled = 0
+        self._asked = None
         _calls.forget()
 
     def needed(self, roots: list[torch.Tensor]) -> set[int]:
@@ -94,13 +99,23 @@ class Known:
         roots = [x for x in roots if needs_run(x)]
         if not roots or not _calls.count():
             return set()
-        results, places = self._results(range(_calls.count()))
-        chosen = evaluate.program(roots, results)
-        return {places[one][0] for one in chosen.used} - self._values.keys()
+        # Who waits asks the same again, each time that another has read.
+        asked = [XLAC._xla_get_tensor_id(x) for x in roots], evaluate.hashed(roots), _calls.count()
+        if self._asked != asked:
+            results, places = self._results(range(self._settled, _calls.count()))
+            chosen = evaluate.program(roots, results)
+            self._asked, self._needs = asked, {places[one][0] for one in chosen.used}
+        return self._needs - self._values.keys()
 
     def any(self) -> bool:
         """Whether there are any."""
         return bool(self._values)
+
+    def settle(self) -> None:
+        """All calls are known, and what was pending has become what it is."""
+        self._settled = _calls.count()
+        self._values = {call: [] for call in self._values}
+        _calls.settle()
 
     def unknown(self, end: int) -> list[int]:
         """The first `end` calls without those that are known."""
@@ -111,9 +126,9 @@ class Known:
         pending = [x for x in roots if needs_run(x)]
         if not pending:
             return roots
-        results, places = self._results(range(_calls.count()))
+        results, places = self._results(range(self._settled, _calls.count()))
         chosen = evaluate.program(pending, results)
-        if chosen.has_collective:
+        if chosen.program.has_collective:
             raise StockCollective(
                 "a tensor is read by one rank, or the ranks' programs differ, and it needs a "
                 "collective of torch_xla's own, or one in a loop, which all ranks have to run in "
@@ -123,7 +138,7 @@ class Known:
         found = iter(evaluate.run(chosen, pending, results, self._taken(chosen, places)))
         return [next(found) if needs_run(x) else x for x in roots]
 
-    def _taken(self, chosen: Program, places: list[tuple[int, int]]) -> list[torch.Tensor]:
+    def _taken(self, chosen: Chosen, places: list[tuple[int, int]]) -> list[torch.Tensor]:
         """The values that a program takes."""
         return [self._values[call][i] for call, i in (places[one] for one in chosen.used)]
 
@@ -132,31 +147,38 @@ class Known:
         each = [(x, (call, i)) for call in calls for i, x in enumerate(_calls.results(call))]
         return [x for x, _ in each], [place for _, place in each]
 
-    def shared(self, calls: list[int]) -> bytes:
-        """The program that runs these calls, by its name."""
-        return evaluate.program(
-            self._results(calls)[0], self._results(sorted(self._values))[0]
-        ).name
-
-    def run_shared(self, calls: list[int]) -> None:
-        """Run that program, which all ranks have."""
+    def shared(self, calls: list[int]) -> tuple[bytes, Callable[[], None]]:
+        """The name of the program that runs these calls; and what runs it, if all ranks have it."""
         roots, _ = self._results(calls)
-        known, places = self._results(sorted(self._values))
+        known, places = self._results(x for x in sorted(self._values) if x >= self._settled)
         chosen = evaluate.program(roots, known)
-        found = evaluate.run(chosen, roots, known, self._taken(chosen, places))
-        for call in calls:
-            count = len(_calls.results(call))
-            self._values[call], found = found[:count], found[count:]
+
+        def run() -> None:
+            found = evaluate.run(chosen, roots, known, self._taken(chosen, places))
+            for call in calls:
+                count = len(_calls.results(call))
+                self._values[call], found = found[:count], found[count:]
+
+        return chosen.program.name, run
 
     def run_alone(self, call: int, rank: int, run: _Runs = _calls.again) -> None:
         """Run one call by itself, of what this rank has for it."""
-        operands = self.evaluate(_calls.operands(call))
+        operands = self._operands(call)
         with chains.beginning(rank, chains.first(rank)):
             results = run(call, operands)
         evaluate.sync(results)
         count = len(_calls.results(call))
         tokens = [self._no_token(rank) for _ in range(count - len(results))]
         self._values[call] = [*results, *tokens]
+
+    def _operands(self, call: int) -> list[torch.Tensor]:
+        operands: list[torch.Tensor] = _calls.operands(call)
+        pending = [x for x in operands if needs_run(x)]
+        # Without looking through the graphs of all calls, as most need the result of none.
+        if pending and not (chosen := evaluate.program(pending, [])).program.has_collective:
+            found = iter(evaluate.run(chosen, pending, [], []))
+            return [next(found) if needs_run(x) else x for x in operands]
+        return self.evaluate(operands)
 
     def _no_token(self, rank: int) -> torch.Tensor:
         """In the place of a token: the call has run, and orders nothing any more.

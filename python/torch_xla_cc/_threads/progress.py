@@ -25,7 +25,7 @@ import torch_xla
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torch_xla_cc import _C
-from torch_xla_cc._processes import agreement, waits
+from torch_xla_cc._processes import waits, world
 from torch_xla_cc._runtime import chains
 from torch_xla_cc._runtime.device_tensors import ends_a_step
 from torch_xla_cc._runtime.private import run_backward
@@ -89,7 +89,7 @@ def _at_end(pid: int) -> None:
     _runs.acquire()  # for good: no other thread may be in it when the interpreter ends
     if getattr(sys, "last_value", None) is None:
         with contextlib.suppress(RuntimeError):  # all is lost: who reads is told
-            if agreed := agreement.active():
+            if agreed := world.active():
                 agreed.end()
             else:
                 read_hooks.run_pending(read_hooks.default_rank())

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from torch_xla_cc import _C
-from torch_xla_cc._processes import agreement
+from torch_xla_cc._processes import world
 from torch_xla_cc._runtime import chains
 from torch_xla_cc._runtime.device_tensors import replace, xla_tensors_of
 from torch_xla_cc._runtime.patches import Changes, Patches
@@ -126,10 +126,7 @@ def lose(rank: int | None) -> None:
 
 def _wait_device_ops(devices: list[str] | None = None) -> None:
     """`_XLAC._xla_wait_device_ops`, of the rank's own device: others may wait for this rank."""
-    if _ranks_meet:
-        _wait(_rank_of(""))
-    else:
-        _originals["_xla_wait_device_ops"](devices or [])
+    _wait(_rank_of("")) if _ranks_meet else _originals["_xla_wait_device_ops"](devices or [])
 
 
 def _step_marker(
@@ -150,7 +147,7 @@ def _step(device: str, devices: list[str] | None, wait: bool, reset_scope: bool)
             with _chain_ends(rank):
                 _originals["_xla_step_marker"](device, devices or [], wait, reset_scope)
 
-        if agreed := agreement.active():
+        if agreed := world.active():
             agreed.step(run)
         else:
             run()
@@ -215,7 +212,7 @@ def run_pending(rank: int, *read: torch.Tensor) -> list[torch.Tensor] | None:
     with _around(rank, False, read):
         if _C.ranks_pending(rank):
             _step(f"xla:{rank}", None, wait=False, reset_scope=False)
-        elif agreed := None if _ranks_meet else agreement.active():
+        elif agreed := None if _ranks_meet else world.active():
             if read:
                 return agreed.read(list(read))
             agreed.step(functools.partial(run_all, rank))
@@ -256,6 +253,7 @@ def run_graph_of_this() -> None:
 def _clear_pending_irs(device: str) -> None:
     """`_XLAC._clear_pending_irs`, and the collectives in them."""
     rank = _rank_of(device)
+    world.settle()  # torch.compile captures, on one rank perhaps
     with _C.rank_turn(rank):
         _C.ranks_drop(rank)
         _originals["_clear_pending_irs"](device)
@@ -286,7 +284,7 @@ def _run_cached_graph(program_hash: bytes, inputs: list[Any]) -> list[torch.Tens
             )
     read = xla_tensors_of((inputs,))
     has_collectives = getattr(program_hash, "has_collectives", False)
-    if not _ranks_meet and (agreed := agreement.active()):
+    if not _ranks_meet and (agreed := world.active()):
         if has_collectives:
             agreed.settle()
         replace(read, agreed.read(read))
@@ -328,7 +326,7 @@ def _reader(name: str) -> Callable[..., Any]:
             rank = _rank_of(args[0] if args and isinstance(args[0], str) else "")
             _C.require_own_thread(rank)
         with _C.rank_turn(rank):
-            if name == "_xla_sync_live_tensors" and not _ranks_meet and agreement.calls_pending():
+            if name == "_xla_sync_live_tensors" and not _ranks_meet and world.calls_pending():
                 return None  # others may not want to run this, and who reads does what it needs
             replace(tensors, _before_read(rank, *tensors))
             return _originals[name](*args, **kwargs)

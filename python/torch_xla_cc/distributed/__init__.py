@@ -18,7 +18,7 @@ from torch_xla import runtime
 from torch_xla_cc import _C
 from torch_xla_cc._C import CollectiveMismatchError, CollectiveTimeoutError, RanksDisagree
 from torch_xla_cc._ops.call_modes import in_graph, on_paper, one_buffer
-from torch_xla_cc._processes import agreement, listening, waits
+from torch_xla_cc._processes import listening, waits, world
 from torch_xla_cc._runtime import coalescing as _coalescing
 from torch_xla_cc._runtime import environment
 from torch_xla_cc._runtime import replicas as _replicas
@@ -171,7 +171,7 @@ def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
     elif agree and not dist.is_initialized() and size == runtime.world_size():
         progress.begin(pod=False)
         listening.begin(options.group_id, store, rank, size, timeout)
-    stay = calls != "each" and (not agree or agreement.current() is not None)
+    stay = calls != "each" and (not agree or world.current() is not None)
     all_launch = agree and runtime.device_type() != "CUDA"
     return _C.process_backend(
         gloo, store, _check_mode(), in_graph, stay, compares, all_launch, group, milliseconds
