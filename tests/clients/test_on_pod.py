@@ -60,7 +60,6 @@ def test_eight_ranks():
 )
 def test_calls_of_programs_that_differ_run_beside_them(example, options, ranks, count, monkeypatch):
     monkeypatch.setenv("TORCH_XLA_CC_POD_PROGRAMS", "same")
-    monkeypatch.setenv("TORCH_XLA_CC_CALLS", "agree")
     ran = runs.same_losses(example, *options, ranks=ranks, device="POD")
     assert runs.programs_of_a_step(ran) == (count, 0)
 
@@ -68,5 +67,6 @@ def test_calls_of_programs_that_differ_run_beside_them(example, options, ranks, 
 def test_what_is_a_program_of_each_rank_is_refused(monkeypatch):
     """Where ranks do not agree on what they run."""
     monkeypatch.setenv("TORCH_XLA_CC_POD_PROGRAMS", "same")
+    monkeypatch.setenv("TORCH_XLA_CC_CALLS", "each")
     with pytest.raises(AssertionError, match="has instruction"):
         runs.run("deepspeed_zero.py", "--stage=1", "--steps=2", ranks=2, device="POD")

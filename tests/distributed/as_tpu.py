@@ -1,12 +1,14 @@
 """The backend that processes on TPU and GPU get, for ranks that are threads on the CPU.
 
 Its calls are nodes where all ranks have the same, and go through the host beside the graph. CPU
-devices of one process meet in XLA as TPU chips do, so all of it can run here. `run` is as that of
+devices of one process meet in XLA as TPU chips do, so all of it can run here. But ranks that are
+threads do not agree on what they run, so each call runs what is pending. `run` is as that of
 worlds.py.
 """
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch.distributed as dist
@@ -18,6 +20,7 @@ BACKEND = "xla_cc_as_tpu"
 
 
 def _create(options: Any, _: Any = None) -> Any:
+    os.environ.setdefault("TORCH_XLA_CC_CALLS", "each")  # in a process of these ranks alone
     return torch_xla_cc.distributed._between_processes(options, in_graph=True)
 
 

@@ -14,7 +14,7 @@ import staying
 import torch
 
 SIZES = (2, 3, 4)
-_ENV = {"TORCH_XLA_CC_POD_PROGRAMS": "same", "TORCH_XLA_CC_CALLS": "agree"}
+_ENV = {"TORCH_XLA_CC_POD_PROGRAMS": "same"}
 
 
 @pytest.fixture(scope="module", params=SIZES)

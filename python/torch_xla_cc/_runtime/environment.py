@@ -9,18 +9,18 @@ from torch_xla_cc._runtime.show import show
 MOST_CPU_DEVICES = 128  # torch has no more devices of a kind
 _KINDS = ("CPU", "TPU", "CUDA", "NEURON", "POD")  # as torch_xla compares PJRT_DEVICE with them
 
-# What a variable may be.
+# What a variable may be: the first if it is not set.
 CHOICES = {
-    "TORCH_XLA_CC_CALLS": ("each", "graph", "agree"),
+    "TORCH_XLA_CC_CALLS": ("agree", "each", "graph"),
     "TORCH_XLA_CC_CHECK": ("fingerprint", "off", "full"),
     "TORCH_XLA_CC_POD_PROGRAMS": ("any", "same"),
 }
 
 
-def choice(name: str, usual: str = "") -> str:
-    """The one that a variable has; `usual`, or else the first, if it is not set."""
+def choice(name: str) -> str:
+    """The one that a variable has."""
     choices = CHOICES[name]
-    value = os.environ.get(name, usual or choices[0])
+    value = os.environ.get(name, choices[0])
     if value not in choices:
         raise ValueError(f"{name} = {show(value)}, but it must be one of {choices}")
     return value

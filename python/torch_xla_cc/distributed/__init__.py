@@ -55,13 +55,13 @@ def _check_mode() -> int:
     return _CHECKS.index(environment.choice("TORCH_XLA_CC_CHECK"))
 
 
-def _calls(is_pod: bool, compares: bool) -> str:
-    """TORCH_XLA_CC_CALLS: whether a call runs what is pending, or stays in the graph as well.
+def _calls(compares: bool) -> str:
+    """TORCH_XLA_CC_CALLS: whether a call stays in the graph, or runs what is pending.
 
-    Where ranks have to run the same programs, "graph" is for those that read and step after the
-    same calls. With "agree" ranks settle among themselves what they run.
+    With "agree" ranks that have to run the same programs settle among themselves what they run;
+    "graph" is for those that read and step after the same calls.
     """
-    value = environment.choice("TORCH_XLA_CC_CALLS", "graph" if is_pod else "each")
+    value = environment.choice("TORCH_XLA_CC_CALLS")
     if value != "agree":
         return value
     if compares:
@@ -161,7 +161,7 @@ def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
     is_pod = runtime.device_type() == "POD"
     # The pod compares what runs, unless it is to be as a TPU pod (docs/pod.md).
     compares = is_pod and os.environ.get("TORCH_XLA_CC_POD_PROGRAMS") != "same"
-    calls = _calls(is_pod, compares) if in_graph else "each"
+    calls = _calls(compares) if in_graph else "each"
     agree = calls == "agree"
     group, milliseconds = _group(options, devices), _milliseconds(options)
     if calls != "each" and is_pod:
