@@ -33,14 +33,18 @@ class Window:
         """Some ranks have read what others did not; the ranks have `made` so many calls."""
         self._reads += 1
         if self._reads >= _READS and not self.is_cut():
-            self.end = min(self.end, max(made))
+            self._cut(max(made))
 
     def ended(self) -> None:
         """All ranks have run all that they had."""
         again = self.is_cut() and self._reads >= _STILL_READS
         self.let_go()
         if again:
-            self.end = _SHORT
+            self._cut(_SHORT)
+
+    def _cut(self, end: int) -> None:
+        self.end = min(_MOST, end)
+        _C.noted_calls.set_wanted(True)  # each call is to look whether it is behind the end
 
     def let_go(self) -> None:
         """Somebody does not come to its end."""
