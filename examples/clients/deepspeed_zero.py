@@ -2,7 +2,10 @@
 
 torchrun --standalone --nproc-per-node=4 examples/clients/deepspeed_zero.py --stage=3
 
-`--offload=1` keeps the optimizer and its states on the host.
+`--offload=1` keeps the optimizer and its states on the host. `--groups=2` has no weight decay for
+biases. `--accumulate=2` steps after two batches, and `--clip=1` clips gradients to a norm of 0.1.
+`--width=37` is of layers whose parameters no number of ranks divides. `--overlap=1`,
+`--contiguous=0`, `--scatter=0`, `--round-robin=1` and `--persist=1000` are ZeRO's own settings.
 """
 
 from __future__ import annotations
@@ -16,7 +19,12 @@ import torch
 from common import Run
 from torch import nn
 
-run = Run(__doc__, stage=1, bf16=0, offload=0)
+of_zero = {"overlap": 0, "contiguous": 1, "scatter": 1, "round_robin": 0, "persist": 0}
+run = Run(
+    __doc__,
+    **{"stage": 1, "bf16": 0, "offload": 0, "width": 64},
+    **{"groups": 1, "accumulate": 1, "clip": 0, **of_zero},
+)
 if run.is_xla:
     from torch_xla_cc.adapters import deepspeed as adapter
 
@@ -24,15 +32,28 @@ if run.is_xla:
 else:
     # On the host deepspeed would compile a library that training does not use, for two minutes.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-model = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 4))
+width = run.options.width
+model = nn.Sequential(nn.Linear(16, width), nn.GELU(), nn.LayerNorm(width), nn.Linear(width, 4))
+groups = [{"params": list(model.parameters())}]
+if run.options.groups == 2:
+    matrices = [p for p in model.parameters() if p.dim() == 2]
+    others = [p for p in model.parameters() if p.dim() != 2]
+    groups = [{"params": matrices}, {"params": others, "weight_decay": 0.0}]
 engine, *_ = deepspeed.initialize(
     model=model,
-    optimizer=torch.optim.AdamW(model.parameters(), lr=1e-2),
+    optimizer=torch.optim.AdamW(groups, lr=1e-2),
     config={
         "train_micro_batch_size_per_gpu": 32,
+        "gradient_accumulation_steps": run.options.accumulate,
+        **({"gradient_clipping": 0.1 * run.options.clip} if run.options.clip else {}),
         "zero_optimization": {
             "stage": run.options.stage,
-            "stage3_param_persistence_threshold": 0,  # partition small parameters too
+            "overlap_comm": bool(run.options.overlap),
+            "contiguous_gradients": bool(run.options.contiguous),
+            "reduce_scatter": bool(run.options.scatter),
+            "round_robin_gradients": bool(run.options.round_robin),
+            # at 0 small parameters are partitioned too
+            "stage3_param_persistence_threshold": run.options.persist,
             "offload_optimizer": {"device": "cpu"} if run.options.offload else None,
         },
         "zero_force_ds_cpu_optimizer": False,  # on the host too, torch's own will do
@@ -48,8 +69,9 @@ if run.options.bf16:
     x, y = x.bfloat16(), y.bfloat16()
 
 for step in run.steps():
-    loss = nn.functional.mse_loss(engine(x), y)
-    engine.backward(loss)
-    engine.step()
+    for _ in range(run.options.accumulate):
+        loss = nn.functional.mse_loss(engine(x), y)
+        engine.backward(loss)
+        engine.step()
     run.say(step, loss.item())
 run.end()

@@ -9,6 +9,7 @@ import pytest
 import runs
 
 PROGRAM = str(Path(__file__).parent / "deepspeed_checkpoints.py")
+VALUES = str(Path(__file__).parent / "deepspeed_values.py")
 
 
 @pytest.mark.parametrize("stage", [1, 2, 3])
@@ -33,6 +34,21 @@ def test_fused_adam_is_that_of_torch():
 @pytest.mark.parametrize("stage", [1, 3])
 def test_checkpoints_are_read_again(stage):
     runs.run(PROGRAM, str(stage))
+
+
+@pytest.mark.parametrize("stage", [1, 3])
+def test_checkpoints_are_read_again_by_one_program(stage, monkeypatch):
+    pytest.importorskip("jaxlib", reason="the pod needs it")
+    monkeypatch.setenv("TORCH_XLA_CC_POD_PROGRAMS", "same")
+    runs.run(PROGRAM, str(stage), device="POD")
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_users_read_and_write_gradients_parameters_and_states(stage, monkeypatch):
+    pytest.importorskip("jaxlib", reason="the pod needs it")
+    monkeypatch.setenv("TORCH_XLA_CC_POD_PROGRAMS", "same")
+    ran = runs.run(VALUES, str(stage), ranks=3, device="POD")
+    assert ran.output.count("all are equal") == 3
 
 
 @forks.alone

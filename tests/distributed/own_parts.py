@@ -43,6 +43,20 @@ def chunks(rank, size):
     return found
 
 
+def windows(rank, size):
+    """Of chunks of what does not divide, and of windows that begin elsewhere on each rank."""
+    begin()
+    world = dist.group.WORLD
+    x = torch.arange(2 * size + 1).to("xla")
+    own = own_part.padded_chunk(x, world)
+    window = own_part.window(x, 3, lambda place: 2 * place, world)
+    whole = [*range(2 * size + 1)]
+    padded = whole + [0] * (size - 1)
+    return own.tolist() == padded[3 * rank : 3 * rank + 3] and (
+        window.tolist() == whole[2 * rank : 2 * rank + 3]
+    )
+
+
 def left_to_torch(rank, size):
     """What is uneven, on the CPU, or fake."""
     begin()

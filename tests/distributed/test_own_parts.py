@@ -18,8 +18,8 @@ def test_chunks_are_those_of_torch():
     assert worlds.run(SIZE, own_parts.chunks, SIZE) == [same] * SIZE
 
 
-@pytest.mark.parametrize("what", ["left_to_torch", "without_a_source"])
-def test_what_is_left_to_torch_and_what_nobody_sends(what):
+@pytest.mark.parametrize("what", ["windows", "left_to_torch", "without_a_source"])
+def test_windows_what_is_left_to_torch_and_what_nobody_sends(what):
     assert all(worlds.run(SIZE, getattr(own_parts, what), SIZE))
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch_xla
 from deepspeed import accelerator  # type: ignore[import-untyped]
 from deepspeed.ops.adam import fused_adam  # type: ignore[import-untyped]
@@ -28,9 +29,8 @@ import torch_xla_cc.distributed  # noqa: F401 (registers the backend)
 from torch_xla_cc._ops.call_modes import on_paper
 from torch_xla_cc._runtime.device_tensors import one_step
 from torch_xla_cc._runtime.patches import Changes, Patches
-from torch_xla_cc.adapters import _device_module, _modules
+from torch_xla_cc.adapters import _deepspeed_parts, _deepspeed_stage3, _device_module, _modules
 from torch_xla_cc.adapters._deepspeed import FusedAdamBuilder, XlaAccelerator
-from torch_xla_cc.distributed import own_part
 
 
 def _make(changes: Changes) -> None:
@@ -45,11 +45,12 @@ def _make(changes: Changes) -> None:
     changes.wrap(DeepSpeedEngine, "_take_model_step", _one_step)
     zero = stage_1_and_2.DeepSpeedZeroOptimizer
     changes.wrap(zero, "unscale_and_clip_grads", _unscale_and_clip)
-    changes.wrap(zero, "get_grad_norm_direct", _norm_on_paper)
+    _deepspeed_parts.install(changes)
+    _deepspeed_stage3.install(changes)
     for module in (utils, loss_scaler, stage_1_and_2, stage3):
         changes.put(module, "has_inf_or_nan", _has_inf_or_nan)
-    for name in ("assert_lst_len_same_as_other_ranks", "get_lst_from_rank0"):
-        changes.wrap(zero_utils, name, _same_on_paper)
+    changes.wrap(zero_utils, "get_lst_from_rank0", _of_rank_0)
+    changes.wrap(zero_utils, "assert_lst_len_same_as_other_ranks", _length_of_rank_0)
     changes.enter(_modules.patches.held())
     changes.enter(_device_module.patches.held())
 
@@ -78,9 +79,12 @@ def install() -> None:
       gathering of parameters included, and not one for each group of parameters;
     - DeepSpeedZeroOptimizer.unscale_and_clip_grads, of ZeRO 1 and 2: it reads once more whether the
       norm is finite;
-    - in a dry-run world, how ZeRO 3 compares lists with rank 0's: there is nobody to say them; and
-      DeepSpeedZeroOptimizer.get_grad_norm_direct, of ZeRO 1 and 2: the compiler takes the place of
-      a rank's part for that of all ranks, whose norms would then need no all_reduce.
+    - zero.utils.get_lst_from_rank0 and assert_lst_len_same_as_other_ranks, by which ZeRO 3 compares
+      lists: they go by the world's CPU backend, and nowhere in a dry-run world;
+    - how ZeRO 1 to 3 reduce gradients, and cut what a rank owns: where programs have to be the same
+      on all ranks, they are (_deepspeed_parts.py, _deepspeed_fragments.py, _deepspeed_stage3.py).
+      With offload, a model parallel group, mixture of experts and what docs/clients/deepspeed.md
+      lists beside them, it is as DeepSpeed has it.
     """
     _patches.install()
 
@@ -169,29 +173,30 @@ def _unscale_and_clip(
         gradient.data.mul_(1.0 / (clip * optimizer.loss_scale))
 
 
-def _norm_on_paper(
-    theirs: Callable[..., torch.Tensor],
-    optimizer: Any,  # noqa: ANN401 (of ZeRO's stages 1 and 2)
-    gradients: Iterable[torch.Tensor],
-    *args: Any,  # noqa: ANN401
-    **options: Any,  # noqa: ANN401
-) -> torch.Tensor:
-    """DeepSpeedZeroOptimizer.get_grad_norm_direct, of what may be another number on each rank."""
-    gradients = list(gradients)
-    group = optimizer.dp_process_group
-    rank = own_part.rank(group, gradients[0]) if on_paper() and gradients else None
-    if rank is not None:
-        is_rank = rank < group.size()  # always, which the compiler does not know
-        gradients = [
-            x if getattr(x, "_zero_padding", False) else torch.where(is_rank, x, x.new_zeros(()))
-            for x in gradients
-        ]
-    return theirs(optimizer, gradients, *args, **options)
+def _of_rank_0(theirs: Callable[..., list[int]], numbers: list[int]) -> list[int]:
+    """zero.utils.get_lst_from_rank0, whose program is another one on rank 0."""
+    if on_paper():
+        return numbers  # there is nobody to say them
+    world = dist.group.WORLD
+    assert world is not None  # or DeepSpeed could not ask
+    try:
+        world._get_backend(torch.device("cpu"))
+    except RuntimeError:
+        return theirs(numbers)
+    said = torch.tensor(numbers, dtype=torch.int64)
+    dist.broadcast(said, src=0)
+    return said.tolist()
 
 
-def _same_on_paper(theirs: Callable[..., Any], numbers: list[int]) -> Any:  # noqa: ANN401
-    """zero.utils.get_lst_from_rank0, which gives a list, and its relative, which checks one."""
-    return numbers if on_paper() else theirs(numbers)
+def _length_of_rank_0(theirs: Callable[..., None], numbers: list[int]) -> None:
+    """zero.utils.assert_lst_len_same_as_other_ranks."""
+    (length,) = zero_utils.get_lst_from_rank0([len(numbers)])
+    if length != len(numbers):
+        raise RuntimeError(
+            f"zero.utils.assert_lst_len_same_as_other_ranks: lst has {len(numbers)} numbers on "
+            f"rank {dist.get_rank()}, but it must have as many as on rank 0, {length}. Ranks use "
+            "other modules or parameters than rank 0: let all ranks run the same"
+        )
 
 
 def _has_inf_or_nan(x: torch.Tensor) -> torch.Tensor:

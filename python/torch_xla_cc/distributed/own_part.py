@@ -6,6 +6,8 @@ None where programs are each rank's own anyway, as on CPU processes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.distributed as dist
 
@@ -40,6 +42,20 @@ def chunk(x: torch.Tensor, dim: int, group: dist.ProcessGroup) -> torch.Tensor |
     dim = dim % x.dim()
     parts = x.unflatten(dim, (group.size(), size // group.size()))
     return rank_slice.rank_slice(parts, dim, 1, places).squeeze(dim)
+
+
+def padded_chunk(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor | None:
+    """chunk() of a flat tensor, with zeros behind it where that has chunks of one size."""
+    lacking = -x.numel() % group.size()
+    return chunk(torch.nn.functional.pad(x, (0, lacking)) if lacking else x, 0, group)
+
+
+def window(
+    x: torch.Tensor, size: int, start: Callable[[int], int], group: dist.ProcessGroup
+) -> torch.Tensor | None:
+    """x[start : start + size] of a flat tensor, where `start` is that of a rank of the group."""
+    places = _places(group) if _is_real(x) and x.numel() > 0 else None
+    return None if places is None else rank_slice.rank_slice(x, 0, size, [*map(start, places)])
 
 
 def is_in_programs(group: dist.ProcessGroup, like: torch.Tensor) -> bool:
