@@ -42,6 +42,16 @@ def chunk(x: torch.Tensor, dim: int, group: dist.ProcessGroup) -> torch.Tensor |
     return rank_slice.rank_slice(parts, dim, 1, places).squeeze(dim)
 
 
+def with_chunk(x: torch.Tensor, own: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor | None:
+    """x, of one dimension, with `own` for its chunk of this rank, as a new tensor. Undoes chunk."""
+    number = rank(group, x)
+    if number is None or x.shape[0] % group.size() != 0:
+        return None
+    chunks = x.unflatten(0, (group.size(), -1))
+    is_own = torch.arange(group.size(), device=x.device) == number
+    return torch.where(is_own[:, None], own, chunks).flatten()
+
+
 def is_in_programs(group: dist.ProcessGroup, like: torch.Tensor) -> bool:
     """Whether calls of the group with such tensors are in a program that all ranks have."""
     return _is_real(like) and _places(group) is not None
