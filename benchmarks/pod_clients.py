@@ -51,6 +51,7 @@ CLIENTS = {
     "Trainer, no log": "trainer_gpt2.py --every=1000",
     "Megatron DP": "megatron_gpt.py",
     "Megatron DP, distributed optimizer": "megatron_gpt.py --distributed-optimizer=1",
+    "Megatron TP x DP, distributed optimizer": "megatron_gpt.py --tp=2 --distributed-optimizer=1",
     "Megatron TP": "megatron_gpt.py --tp=4",
     "Megatron TP x DP": "megatron_gpt.py --tp=2",
     "Megatron TP, sequence parallel": "megatron_gpt.py --tp=4 --sequence-parallel=1",

@@ -5,7 +5,8 @@
 
 `--sequence-parallel=1` splits the sequence too, `--experts=4 --ep=4` makes the MLPs experts,
 `--vpp=2` gives each pipeline stage two parts of the model, `--distributed-optimizer=1` splits the
-optimizer's state among data parallel ranks.
+optimizer's state among data parallel ranks. `--buckets=1` makes several buckets of parameters,
+which are gathered and reduced while others compute. `--bf16=1` computes in bfloat16.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from megatron.core.distributed import (
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.pipeline_parallel import get_forward_backward_func
+from megatron.core.transformer.module import Float16Module
 from megatron.core.transformer.transformer_config import TransformerConfig
 
 import torch_xla_cc
@@ -35,7 +37,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 run = Run(
     __doc__,
     **{"tp": 1, "pp": 1, "ep": 1, "vpp": 0, "sequence_parallel": 0},
-    **{"experts": 0, "capacity": 0, "distributed_optimizer": 0},
+    **{"experts": 0, "capacity": 0, "distributed_optimizer": 0, "buckets": 0, "bf16": 0},
 )
 options = run.options
 torch_xla_cc.install()  # on gloo too: torch_xla replaces new_group when it is imported
@@ -49,6 +51,7 @@ parallel_state.initialize_model_parallel(
 )
 tensor_parallel.model_parallel_cuda_manual_seed(1)
 
+dtype = torch.bfloat16 if options.bf16 else torch.float32
 config = TransformerConfig(
     num_layers=2 * (options.vpp or 1),
     hidden_size=64,
@@ -66,6 +69,8 @@ config = TransformerConfig(
     moe_expert_capacity_factor=float(options.capacity) or None,
     moe_pad_expert_input_to_capacity=bool(options.capacity),
     pipeline_dtype=torch.float32,
+    bf16=bool(options.bf16),
+    params_dtype=dtype,
     use_cpu_initialization=True,
     deallocate_pipeline_outputs=False,
     **megatron.WITHOUT_KERNELS,
@@ -104,21 +109,28 @@ def part(number: int | None) -> DistributedDataParallel:
     )
     shuffle_experts(model)
     model.to(run.device)
-    return DistributedDataParallel(
-        config,
-        DistributedDataParallelConfig(
-            use_distributed_optimizer=bool(options.distributed_optimizer)
-        ),
-        model,
+    if options.bf16:
+        model = Float16Module(config, model)
+    settings = DistributedDataParallelConfig(
+        use_distributed_optimizer=bool(options.distributed_optimizer),
+        overlap_grad_reduce=bool(options.buckets),
+        overlap_param_gather=bool(options.buckets and options.distributed_optimizer),
+        bucket_size=20_000 if options.buckets else None,
     )
+    return DistributedDataParallel(config, settings, model)
 
 
 parts = [part(number) for number in (range(options.vpp) if options.vpp else [None])]
-optimizer = get_megatron_optimizer(
-    OptimizerConfig(lr=1e-3, use_distributed_optimizer=bool(options.distributed_optimizer)),
-    parts,
-    use_gloo_process_groups=False,
+if options.buckets:
+    config.no_sync_func = parts[0].no_sync
+settings = OptimizerConfig(
+    lr=1e-3,
+    bf16=bool(options.bf16),
+    params_dtype=dtype,
+    use_distributed_optimizer=bool(options.distributed_optimizer),
+    overlap_param_gather=bool(options.buckets and options.distributed_optimizer),
 )
+optimizer = get_megatron_optimizer(settings, parts, use_gloo_process_groups=False)
 
 
 def batches() -> Iterator[Batch]:

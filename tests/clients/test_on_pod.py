@@ -37,6 +37,7 @@ def test_the_demo_is_what_it_is_on_threads():
         ("fsdp1.py", ("--strategy=0", "--orig=0", "--accumulate=2", "--clip=1"), 2),
         ("fsdp2.py", (), 2),
         ("megatron_gpt.py", ("--tp=2", "--sequence-parallel=1"), 2),
+        ("megatron_gpt.py", ("--tp=2", "--distributed-optimizer=1", "--buckets=1"), 4),
     ],
 )
 def test_ranks_run_one_program_with_the_losses_of_gloo(example, options, ranks, monkeypatch):

@@ -120,6 +120,11 @@ def needs_run(tensor: torch.Tensor) -> bool:
     return bool(XLAC._check_tensor_need_materialization([tensor])[0])
 
 
+def run(tensors: list[torch.Tensor]) -> None:
+    """Run what these wait for, in a program of its own, which may be this rank's alone."""
+    XLAC._xla_sync_multi(tensors, [], wait=False, sync_xla_data=True)
+
+
 def run_live(index: int) -> None:
     """Run all that the tensors of a device wait for.
 

@@ -25,12 +25,15 @@ from torch_xla_cc._runtime.device_tensors import one_step
 from torch_xla_cc._runtime.patches import Changes
 from torch_xla_cc.distributed import own_part
 
-_OF_CLIPPING = "megatron.core.optimizer.clip_grads"
+OF_CLIPPING = "megatron.core.optimizer.clip_grads"
+# An attribute of a parameter that is made of several: a function of whether this is the first
+# tensor parallel rank, which gives a mask of the elements that count on this rank.
+COUNTS = "_xla_cc_counts"
 _CLIPPED = (torch.float32, torch.bfloat16)
 _USERS = ("megatron.core.optimizer.optimizer", "megatron.core.optimizer.layer_wise_optimizer")
 
 
-class _Rank(NamedTuple):
+class RankOf(NamedTuple):
     """In the place of a tensor parallel group, to hear what is done on that rank of it."""
 
     number: int
@@ -46,19 +49,28 @@ def tensor_parallel_group() -> Any:  # noqa: ANN401 (a ProcessGroup, or None bef
     return state.get_tensor_model_parallel_group(check_initialized=False)
 
 
+def is_first(tp_group: dist.ProcessGroup | None, like: torch.Tensor) -> torch.Tensor | bool:
+    """Whether this is the first rank of the tensor parallel group, by the program."""
+    group = tp_group or tensor_parallel_group()
+    if group is None or group.size() == 1:
+        return True
+    rank = own_part.rank(group, like)
+    return bool(group.rank() == 0) if rank is None else rank == 0
+
+
 def counted_once(
     counted: Callable[[Any], list[torch.Tensor]],
     tp_group: dist.ProcessGroup | None,
 ) -> list[torch.Tensor]:
     """`counted(group)` on this rank of its group, by the program: zeros where others count it."""
     group = tp_group or tensor_parallel_group()
-    on_first = counted(_Rank(0))
+    on_first = counted(RankOf(0))
     if group is None or group.size() == 1 or not on_first:
         return on_first
     rank = own_part.rank(group, on_first[0])
     if rank is None:
         return counted(group)
-    on_others = {id(x) for x in counted(_Rank(1))}
+    on_others = {id(x) for x in counted(RankOf(1))}
     return [
         x if id(x) in on_others else torch.where(rank == 0, x, x.new_zeros(())) for x in on_first
     ]
@@ -129,16 +141,21 @@ def count_zeros(
     is_of_fsdp = any(getattr(p, "__fsdp_param__", False) for p in held)
     if not gradients or is_of_fsdp or not _are_ours([*held, *gradients]):
         return theirs(parameters, grad_stats_parallel_group, use_decoupled_grad, tp_group)
-    clip_grads = importlib.import_module(_OF_CLIPPING)
-    zeros = [(x == 0).sum().float() for x in gradients]
+    clip_grads = importlib.import_module(OF_CLIPPING)
+    is_zero = [x == 0 for x in gradients]
+    masks = {id(p): mask for p in held if (mask := getattr(p, COUNTS, None))}
+    zeros = [
+        (x & masks[id(p)](is_first(tp_group, x)) if id(p) in masks else x).sum().float()
+        for p, x in zip(held, is_zero, strict=True)
+    ]
 
-    def counted(group: Any) -> list[torch.Tensor]:  # noqa: ANN401 (a group, or a _Rank)
+    def counted(group: Any) -> list[torch.Tensor]:  # noqa: ANN401 (a group, or a RankOf)
         is_own = clip_grads.param_is_not_tensor_parallel_duplicate
-        is_first = clip_grads.param_is_not_shared
+        is_alone = clip_grads.param_is_not_shared
         return [
             count
             for p, count in zip(held, zeros, strict=True)
-            if is_first(p) and is_own(p, tp_group=group)
+            if id(p) in masks or (is_alone(p) and is_own(p, tp_group=group))
         ]
 
     counts = counted_once(counted, tp_group)
@@ -170,7 +187,7 @@ def install(changes: Changes) -> None:
         "count_zeros_fp32": count_zeros,
     }
     # All of them first: what is imported later would get ours for theirs.
-    modules = [importlib.import_module(name) for name in (_OF_CLIPPING, *_USERS)]
+    modules = [importlib.import_module(name) for name in (OF_CLIPPING, *_USERS)]
     for module in modules:
         for function, wrapper in ours.items():
             if hasattr(module, function):

@@ -13,6 +13,9 @@ Megatron-core runs as it is. What it needs beside torch.distributed:
 - its optimizer reads the norm of gradients, to clip by it, and counts what tensor parallel ranks
   have alike on the first alone, by a choice of Python: that becomes a part of the step's program
   (adapters._megatron_clip);
+- its distributed optimizer steps pieces of parameters, which differ by rank: a rank's part of a
+  buffer is stepped as one tensor (adapters._megatron_distributed), and found by a table of ranks
+  (adapters._megatron_buffers), so that all ranks have one program;
 - its router of experts reads a name that only Transformer Engine defines (moe_utils.py:1192 of
   0.16.1): `install()` defines it as None, as the code around it takes it;
 - kernels that are not there must be switched off in its configuration: `WITHOUT_KERNELS`.
@@ -29,7 +32,7 @@ from typing import Any, NamedTuple
 import torch
 
 from torch_xla_cc._runtime.patches import Changes, Patches
-from torch_xla_cc.adapters import _megatron_clip, cuda
+from torch_xla_cc.adapters import _megatron_clip, _megatron_distributed, cuda
 from torch_xla_cc.adapters._masks import FilledMasks
 from torch_xla_cc.adapters._rank_numbers import RankNumber
 
@@ -71,9 +74,11 @@ def _gradients_for_norm(
     optimizer: Any,  # noqa: ANN401 (a MegatronOptimizer)
 ) -> list[torch.Tensor]:
     """MegatronOptimizer.get_main_grads_for_grad_norm."""
-    return _megatron_clip.counted_once(
-        lambda group: theirs(_OfGroup(optimizer, group)), getattr(optimizer, "tp_group", None)
-    )
+    tp_group = getattr(optimizer, "tp_group", None)
+    parts = _megatron_distributed.parts_of(optimizer)
+    if parts is not None and parts.is_flat:
+        return parts.counted(tp_group)
+    return _megatron_clip.counted_once(lambda group: theirs(_OfGroup(optimizer, group)), tp_group)
 
 
 def _make(changes: Changes, device: torch.device | str | None = None) -> None:
@@ -87,6 +92,7 @@ def _make(changes: Changes, device: torch.device | str | None = None) -> None:
     name = "get_main_grads_for_grad_norm"
     changes.wrap(optimizer.MegatronOptimizer, name, _gradients_for_norm)
     _megatron_clip.install(changes)
+    _megatron_distributed.install(changes)
     changes.enter(FilledMasks())
 
 
