@@ -30,7 +30,13 @@ def sharded(kind, device):
 
     model = layers().to(device)
     mesh = init_device_mesh(torch.device(device).type, (dist.get_world_size(),))
-    if kind == "fsdp2":
+    if kind == "tensor parallel":
+        from torch.distributed.tensor import parallel
+
+        plan = {"0": parallel.ColwiseParallel(), "3": parallel.RowwiseParallel()}
+        model = nn.Sequential(model[0], nn.Identity(), model[2], model[3])
+        parallel.parallelize_module(model, mesh, plan)
+    elif kind == "fsdp2":
         for layer in (model[0], model[3], model):
             fully_shard(layer, mesh=mesh)
     else:
@@ -49,7 +55,8 @@ def programs():
 def trained(rank, kind, device):
     """Losses, and programs run and compiled in the steps."""
     model, optimizer = sharded(kind, device)
-    x = torch.randn(6, 10, generator=torch.Generator().manual_seed(rank)).to(device)
+    seed = 0 if kind == "tensor parallel" else rank
+    x = torch.randn(6, 10, generator=torch.Generator().manual_seed(seed)).to(device)
     losses, ran = [], []
     for _ in range(STEPS):
         before = programs()
@@ -68,11 +75,11 @@ def both(rank, kind):
     import torch_xla
 
     import torch_xla_cc.distributed  # noqa: F401 (registers the backend)
-    from torch_xla_cc.adapters import fsdp, fsdp1, optimizers
+    from torch_xla_cc.adapters import dtensor, fsdp, fsdp1, optimizers
 
     if not dist.is_initialized():
         dist.init_process_group("cpu:gloo,xla:xla_cc")
-    with optimizers.installed(), fsdp.installed(), fsdp1.installed():
+    with optimizers.installed(), fsdp.installed(), fsdp1.installed(), dtensor.installed():
         return trained(rank, kind, "cpu"), trained(rank, kind, torch_xla.device())
 
 
@@ -89,7 +96,9 @@ def run(kind, ranks, calls):
     return pair
 
 
-@pytest.mark.parametrize(("kind", "ranks", "count"), [("fsdp2", 4, 17), ("fsdp1", 3, 2)])
+@pytest.mark.parametrize(
+    ("kind", "ranks", "count"), [("fsdp2", 4, 17), ("fsdp1", 3, 2), ("tensor parallel", 3, 9)]
+)
 def test_calls_run_beside_programs_that_differ(kind, ranks, count):
     assert run(kind, ranks, "agree") == (count, 0)
 

@@ -11,10 +11,12 @@ import staying
 import torch
 import torch.distributed as dist
 import torch_xla
+from torch.distributed.nn.functional import all_reduce
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_xla_cc._C import noted_calls
 from torch_xla_cc._processes import world
+from torch_xla_cc._runtime.device_tensors import needs_run
 
 _LONG = 7  # what no world of these divides
 _OPS = ("sum", "gather", "scatter", "local", "own", "write", "view", "drop")
@@ -63,7 +65,7 @@ def validates(rank, readers, batches):
     with staying.world() as (device, _), torch.no_grad():
         torch.manual_seed(0)
         layer, total = torch.nn.Linear(6, 3).to(device), torch.zeros(3).to(device)
-        read, compiled, pending = [], [], []
+        read, compiled, held = [], [], []
         for batch in range(batches):
             found = layer(torch.full((6,), rank + batch / 8.0).to(device))
             dist.all_reduce(found)
@@ -71,45 +73,93 @@ def validates(rank, readers, batches):
             if rank in readers:
                 read.append(found.tolist())
             compiled.append(programs.compiled())
-            pending.append(noted_calls.count())
-        return read, total.tolist(), compiled[-1] - compiled[batches // 2], max(pending[20:])
+            held.append(len(noted_calls.tensors()))
+        return (
+            read,
+            total.tolist(),
+            compiled[-1] - compiled[batches // 2],
+            max(held[batches // 2 :]),
+        )
 
 
 def captures_alone(rank):
     """One rank compiles a function while calls are pending."""
     with staying.world() as (device, _):
-        x = torch.full((3,), rank + 1.0).to(device)
+        x, z = torch.full((3,), rank + 1.0).to(device), torch.ones(2).to(device)
+        dist.all_reduce(z)
+        dist.all_reduce(z * 2)
         dist.all_reduce(x)
         y = torch.compile(lambda a: (a * 3).sin(), backend="openxla")(x) if rank == 0 else x * 3
         dist.all_reduce(x)
-        return y.tolist(), x.tolist()
+        return y.tolist(), x.tolist(), z.tolist()
 
 
-class _Branches(torch.nn.Module):
-    def __init__(self, branches):
-        super().__init__()
-        self.branches = branches
-
-    def forward(self, x, which):
-        return self.branches[which](x)
-
-
-def uses_branches(rank):
-    """DistributedDataParallel, where ranks go other ways through the model: what each is told."""
-    told = []
+def steps_alone(rank):
+    """One rank steps after calls of which one needs the other, and nobody has what a third gave."""
     with staying.world() as (device, _):
+        x = torch.full((3,), rank + 1.0).to(device)
+        dist.all_reduce(x)
+        dist.all_reduce(x)
+        dist.all_reduce(x * 2)
+        if rank == 0:
+            torch_xla.sync()
+        pending = needs_run(x)
+        dist.all_reduce(x)
+        return pending, x.tolist()
+
+
+class _Summed(torch.nn.Module):
+    def forward(self, x):
+        return x - all_reduce(x.mean(0)) / dist.get_world_size()
+
+
+def prints_micro_batches(rank, batches):
+    """DDP of a model that calls, between whose calls a window ends: what is read, gradients."""
+    with staying.world() as (device, _), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         torch.manual_seed(0)
-        model = torch.nn.ModuleList([torch.nn.Linear(6, 2), torch.nn.Linear(6, 2)]).to(device)
-        ddp = torch.nn.parallel.DistributedDataParallel(
-            _Branches(model), find_unused_parameters=True
-        )
-        for step in range(3):
-            try:
-                ddp(torch.ones(4, 6).to(device), (rank + step) % 2).square().mean().backward()
+        model = torch.nn.Sequential(torch.nn.Linear(6, 4), _Summed(), torch.nn.Linear(4, 2))
+        model = model.to(device)
+        ddp = torch.nn.parallel.DistributedDataParallel(model)
+        read = []
+        for batch in range(batches):
+            x = torch.linspace(-1.0, 1.0 + batch + rank, 24).view(4, 6).to(device)
+            loss = ddp(x).square().mean()
+            loss.backward()
+            if rank == 0:
+                read.append(loss.item())
+        return read, [x.grad.tolist() for x in model.parameters()]
+
+
+class Branches(torch.nn.Module):
+    """A model through which ranks may go other ways."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.branches = torch.nn.ModuleList([torch.nn.Linear(6, 2), torch.nn.Linear(6, 2)])
+
+    def loss(self, rank, step):
+        """Of some rank's data in a step."""
+        x = torch.linspace(-1.0, 1.0 + rank, 24).view(4, 6).to(self.branches[0].weight.device)
+        return self.branches[(rank + step) % 2](x).square().mean()
+
+    forward = loss
+
+
+def uses_branches(rank, steps, syncs):
+    """DistributedDataParallel, where ranks go other ways through the model: its parameters."""
+    with staying.world() as (device, _):
+        model = Branches().to(device)
+        ddp = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+        optimizer = torch.optim.SGD(ddp.parameters(), 0.1)
+        for step in range(steps):
+            optimizer.zero_grad()
+            ddp(rank, step).backward()
+            optimizer.step()
+            if syncs:
                 torch_xla.sync()
-            except RuntimeError as error:
-                told.append(str(error))
-    return told
+        return [x.tolist() for x in model.parameters()]
 
 
 def leaves(rank):

@@ -24,7 +24,7 @@ void BindNotedCalls(py::module_& m) {
     }
     return held;
   });
-  noted.def("settle", [] { calls.Settle(); });
+  noted.def("settle", [](int64_t first) { calls.Settle(first); });
   noted.def("forget", [] { calls.Forget(); });
   noted.def("set_wanted", [](bool wanted) { calls.SetWanted(wanted); });
   // Of the first n calls: 0 if there are none.

@@ -4,6 +4,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "lowering/hash.h"
@@ -86,9 +87,10 @@ const NotedCall& NotedCalls::At(int64_t i) const {
   return calls_[i];
 }
 
-void NotedCalls::Settle() {
+void NotedCalls::Settle(int64_t first) {
   std::vector<std::vector<at::Tensor>> dropped;  // may run Python code, and so come back here
-  for (NotedCall& call : calls_) {
+  for (int64_t i = 0; i < std::min(first, size_.load()); ++i) {
+    NotedCall& call = calls_[i];
     dropped.push_back(std::exchange(call.operands, {}));
     dropped.push_back(std::exchange(call.results, {}));
   }

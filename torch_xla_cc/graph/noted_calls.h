@@ -66,8 +66,8 @@ class NotedCalls {
   void Add(const Collective& collective, const std::string& program,
            const std::vector<at::Tensor>& operands, const std::vector<at::Tensor>& results);
   const NotedCall& At(int64_t i) const;
-  // Those that there are have run, and nothing needs them: they only count.
-  void Settle();
+  // The first have run, and nothing needs them: they only count.
+  void Settle(int64_t first);
   void Forget();
 
  private:

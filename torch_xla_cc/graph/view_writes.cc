@@ -5,6 +5,8 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <optional>
 #include <string_view>
@@ -87,9 +89,24 @@ std::optional<int64_t> Block(const at::Tensor& whole, const c10::IValue& sizes,
 
 at::Tensor Flat(const at::Tensor& x) { return at::view_copy(x, {x.numel()}); }
 
-// What AsStridedScatter has made last on this thread. torch_xla lets as_strided read from what a
-// tensor is a view of, which cannot be seen from here; this one is a view of nothing else.
-thread_local std::optional<c10::weak_intrusive_ptr<c10::TensorImpl>> last_written;
+// On what AsStridedScatter has made, by which it is known again. Not by a weak pointer: that would
+// keep what torch_xla has for a tensor.
+struct Mark : c10::BackendMeta {
+  static Mark* Of(const at::Tensor& x) {
+    return dynamic_cast<Mark*>(x.unsafeGetTensorImpl()->get_backend_meta());
+  }
+  explicit Mark(uint64_t number) : number(number) {}
+  const uint64_t number;
+};
+
+// The last on this thread, from 1 on. torch_xla lets as_strided read from what a tensor is a view
+// of, which cannot be seen from here; this one is a view of nothing else.
+thread_local uint64_t last_written = 0;
+
+uint64_t NextNumber() {
+  static std::atomic<uint64_t> numbers{0};
+  return ++numbers;
+}
 
 // (self, src, size, stride, storage_offset)
 Answer AsStridedScatter(at::ArrayRef<c10::IValue> args) {
@@ -101,16 +118,16 @@ Answer AsStridedScatter(at::ArrayRef<c10::IValue> args) {
   if (!Both(whole, part)) return std::nullopt;
   const at::Tensor written = Written(Flat(whole), Flat(part), 0, *start);
   const at::Tensor result = whole.dim() == 1 ? written : at::view_copy(written, whole.sizes());
-  last_written = c10::weak_intrusive_ptr<c10::TensorImpl>(result.getIntrusivePtr());
+  last_written = NextNumber();
+  result.unsafeGetTensorImpl()->set_backend_meta(c10::make_intrusive<Mark>(last_written));
   return result;
 }
 
 // (self, size, stride, storage_offset)
 Answer AsStridedCopy(at::ArrayRef<c10::IValue> args) {
   const at::Tensor whole = args[0].toTensor();
-  if (!last_written || last_written->lock().get() != whole.unsafeGetTensorImpl()) {
-    return std::nullopt;
-  }
+  const Mark* mark = Mark::Of(whole);
+  if (!mark || mark->number != last_written) return std::nullopt;
   const auto start = Block(whole, args[1], args[2], args[3]);
   if (!start) return std::nullopt;
   const Sizes size = args[1].toIntVector();

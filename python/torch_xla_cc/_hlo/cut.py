@@ -53,13 +53,12 @@ def outputs_as_parameters(module_bytes: bytes, outputs: int) -> Cut:
     del entry.instructions[:]
     entry.instructions.extend(kept)
     entry = _renumber(module, entry)
-    parameters = [one for one in entry.instructions if one.opcode == "parameter"]
-    for shape in (entry.program_shape, module.host_program_shape):
-        shape.ClearField("parameters")
-        shape.ClearField("parameter_names")
-        shape.parameters.extend(one.shape for one in parameters)
-        shape.parameter_names.extend(one.name for one in parameters)
-        shape.result.CopyFrom(root.shape)
+    entry.program_shape.ClearField("parameters")
+    entry.program_shape.parameters.extend(
+        one.shape for one in entry.instructions if one.opcode == "parameter"
+    )
+    entry.program_shape.result.CopyFrom(root.shape)
+    module.host_program_shape.CopyFrom(entry.program_shape)
     return Cut(module.SerializeToString(deterministic=True), tuple(inputs), had)
 
 
@@ -107,14 +106,18 @@ def _renumber(module: protobuf.Message, entry: protobuf.Message) -> protobuf.Mes
         for one in computation.instructions:
             one.id = instructions[one.id]
             one.name = f"{one.opcode}.{one.id}"
-            one.operand_ids[:] = [instructions[operand] for operand in one.operand_ids]
-            before = [instructions[x] for x in one.control_predecessor_ids if x in instructions]
-            one.control_predecessor_ids[:] = before
+            one.ClearField("metadata")  # lines
+            one.operand_ids[:] = [instructions[x] for x in one.operand_ids]
+            one.control_predecessor_ids[:] = [instructions[x] for x in one.control_predecessor_ids]
             one.called_computation_ids[:] = [computations[x] for x in one.called_computation_ids]
+        parameters = [one for one in computation.instructions if one.opcode == "parameter"]
+        parameters.sort(key=lambda one: one.parameter_number)
+        computation.program_shape.parameter_names[:] = [one.name for one in parameters]
     kept = [type(one).FromString(one.SerializeToString()) for one in order]
     del module.computations[:]
     module.computations.extend(kept)
     module.name, module.id = "known", 0
+    module.ClearField("stack_frame_index")
     entry = module.computations[-1]
     module.entry_computation_id, module.entry_computation_name = entry.id, entry.name
     return entry

@@ -65,6 +65,7 @@ class Agreement:
         self._turn = threading.RLock()  # of the thread that is in a round
         self._known = Known()
         self._window = Window()
+        self._at_end = False  # this rank steps there, where all ranks come
         self._since: float | None = None  # when it first wanted what it wants
         self._poke: Poke | None = None
         self._gives_up_for = _UNTIL
@@ -90,8 +91,10 @@ class Agreement:
                     return None
                 if self._known.any() and not self._known.needed(pending):
                     return self._known.evaluate(tensors)
-                if self._want(Kind.READS, pending, self._run_live) and self._window.is_cut():
-                    self._settle_known()
+                self._want(Kind.READS, pending, self._run_live)
+                made = _calls.count()
+                if made and self._window.is_cut() and not self._known.unknown(made):
+                    self._settle_known(pending)
         return None
 
     def _want(self, kind: Kind, read: list[torch.Tensor], run: Callable[[], None]) -> bool:
@@ -122,13 +125,17 @@ class Agreement:
             self._busy = False
 
     def _wanted(self, kind: Kind, read: list[torch.Tensor], run: Callable[[], None]) -> bool:
-        while self._known.unknown(made := _calls.count()) or made >= self._window.end:
+        self._known.look_again()
+        while self._known.unknown(made := _calls.count()) or (
+            kind == Kind.STEPS and self._at_end and made >= self._window.end
+        ):
             living = self._living(kind)
             came = self._round(self._said(kind, living), lambda: self._needs(kind, living, read))  # noqa: B023
             if came.together or (came.same and not self._known.unknown(made)):
-                self._require_same(living.left())
                 living.become(self._known.evaluate(living.pending))
                 replace(read, self._known.evaluate(read))
+                if not self._left_is_same(made):
+                    break
             if came.together or came.same:
                 self._window.ended()
                 self._known.forget()
@@ -139,21 +146,21 @@ class Agreement:
             if came.served:
                 break
         if kind == Kind.STEPS and _calls.count():
-            self._settle_known()
+            self._settle_known([])
             return False
         return True
 
-    def _settle_known(self) -> None:
-        """Have what is pending be what it is, as all calls of this rank are known.
+    def _settle_known(self, read: list[torch.Tensor]) -> None:
+        """Have what is pending be what it is, where all calls that it needs are known.
 
         Others have the calls in their graphs, and so may this one: they stay noted.
         """
-        if self._known.unknown(_calls.count()):
-            return
+        made = _calls.count()
         living = Living(self._device)
         living.become(self._known.evaluate(living.pending))
-        if not living.left():
-            self._known.settle()
+        replace(read, self._known.evaluate(read))
+        if not self._known.unknown(made) and not Living(self._device).left():
+            self._known.settle(made)
             chains.ended()
             _C.ranks_drop(self._device)
 
@@ -223,7 +230,11 @@ class Agreement:
         """Answer those that wait; and what is pending is not to grow without end."""
         self.answer(Kind.PASSES)
         if _calls.count() >= self._window.end:  # as others that have made as many
-            self.step(self._run_live)
+            self._at_end = True
+            try:
+                self.step(self._run_live)
+            finally:
+                self._at_end = False
 
     def poked(self, poke: Poke) -> bool:
         """Another waits in a round. Whether this rank is to come to it."""
@@ -286,8 +297,7 @@ class Agreement:
         ]
         self._run_calls(sorted(frozenset().union(*needed)))
         if any(served):
-            if not together:
-                self._window.read_alone(said.made for said in all_said)
+            self._see_window(all_said, served, together)
             if served[self.rounds.rank]:
                 self._since = None
             return _Outcome(served=served[self.rounds.rank], together=together)
@@ -296,7 +306,7 @@ class Agreement:
             time.sleep(_AGAIN_S)
             return _Outcome()
         self._since = None
-        self._window.let_go()
+        self._window.let_go()  # of which a rank may not come to the end
         # Who would step need not, and may then do what the rank that is behind waits for.
         if any(said.kind == Kind.STEPS for said in all_said):
             return _Outcome(stuck=all_said[self.rounds.rank].kind == Kind.STEPS)
@@ -323,30 +333,51 @@ class Agreement:
         if not calls:
             return
         if not self._window.is_cut():
-            name, run = self._known.shared(calls)
-            if len({tuple(said) for said in self.rounds.meet([number_of(name)], None)}) == 1:
-                run()
+            shared = self._known.shared(calls)
+            if self._all_say(number_of(shared.program.name)):
+                self._known.run_shared(calls, shared)
                 return
+            del shared  # it holds tensors
         for call in self._known.unknown(calls[-1] + 1):
             self._known.run_alone(call, self._device)
 
-    def _require_same(self, graphs: list[str]) -> None:
-        """Raise, if what is left with calls in it, of C++ alone, is not the same on all ranks."""
-        name = number_of(hashlib.sha256("".join(graphs).encode()).digest())
-        if len({tuple(said) for said in self.rounds.meet([name], None)}) == 1:
+    def _see_window(self, all_said: list[Said], served: list[bool], together: bool) -> None:
+        """Whether ranks read alone, or at the window's end some do not step with the others."""
+        if together:
             return
+        kinds = {said.kind for said, is_served in zip(all_said, served, strict=True) if is_served}
+        if Kind.READS in kinds:
+            self._window.read_alone(said.made for said in all_said)
+        if Kind.STEPS in kinds and min(said.made for said in all_said) >= self._window.end:
+            self._window.let_go()
+
+    def _all_say(self, name: int) -> bool:
+        """Whether all ranks, which all ask so, have this."""
+        return len({tuple(said) for said in self.rounds.meet([name], None)}) == 1
+
+    def _left_is_same(self, made: int) -> bool:
+        """Whether what is left with calls in it, of C++ alone, is the same on all ranks.
+
+        If it is not, they run no step at the end of a window, and a step of the script is refused.
+        """
+        graphs = Living(self._device).left()
+        if self._all_say(number_of(hashlib.sha256("".join(graphs).encode()).digest())):
+            return True
+        if made >= self._window.end:
+            self._window.let_go()
+            return False
         self._failed = RanksDisagree(
             "torch_xla_cc: ranks step with different programs, after the same calls of "
-            f"torch.distributed, and {len(graphs)} tensors of this rank that only C++ holds, such "
-            "as buckets of DistributedDataParallel, wait for calls in them, which all ranks have "
-            "to run in one program. Do the same work in a step on all ranks, as with the same "
-            "branches of a model, whose gradients may be multiplied by 0"
+            f"torch.distributed, and {len(graphs)} tensors of this rank that only C++ holds wait "
+            "for calls in them, which all ranks have to run in one program. Do the same work in a "
+            "step on all ranks, as with the same branches of a model, whose gradients may be "
+            "multiplied by 0"
         )
         raise self._failed
 
     def _give_up(self, why: str) -> None:
-        living = Living(self._device)
-        self._require_same(living.left())
+        self._window.let_go()
+        self._left_is_same(made=-1)
         counted = max(number for (number,) in self.rounds.meet([_calls.counted()], None))
         # From here on by itself: a call that others have yet to make waits for them.
         until = counted + self._gives_up_for
@@ -354,9 +385,9 @@ class Agreement:
         try:
             for call in self._known.unknown(_calls.count()):
                 self._known.run_alone(call, self._device, _calls.apart)
+            living = Living(self._device)
             living.become(self._known.evaluate(living.pending))
         finally:  # also where a group's ranks disagree
-            self._window.let_go()
             self._known.forget()
             _calls.give_up(until)
         warnings.warn(

@@ -47,8 +47,8 @@ def end() -> None:
         return
     rounds, thread = _listening
     if thread.is_alive():  # it is not in a process that was forked
-        rounds.leave()
         rounds.stop_listening()
+        rounds.leave()
         thread.join(_ENDS_S)
 
 
@@ -62,6 +62,8 @@ def _listen(agreed: Agreement, pid: int) -> None:
                 try:
                     _answer(agreed, poke)
                 except Exception as error:  # who reads is told by what it reads
+                    if not agreed.rounds.listens:
+                        return  # this rank has left
                     warnings.warn(f"torch_xla_cc: while others waited: {error}", stacklevel=2)
 
 

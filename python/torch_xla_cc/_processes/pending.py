@@ -59,7 +59,11 @@ class Living:
         return [x[0] for x in self._pending]
 
     def left(self) -> list[str]:
-        """The graphs of tensors that nobody here knows, if there are calls in them."""
+        """The graphs of tensors that nobody here knows, if there are calls in them.
+
+        To be asked for once what is pending has become what it is: what torch_xla has of a view
+        that was made by as_strided holds what that was a view of, also when that is written to.
+        """
         if self.others <= 0:
             return []
         # Of each tensor with more than its data in its graph: its number, and its graph as a text.
@@ -84,14 +88,13 @@ class Known:
     def __init__(self) -> None:
         self._values: dict[int, list[torch.Tensor]] = {}  # by call
         self._settled = 0  # calls, the first ones, which nothing needs any more
-        self._asked: object = None  # for what `_needs` are the calls
-        self._needs: set[int] = set()
+        self._needs: dict[object, set[int]] = {}  # while this rank waits: its graph stays as it is
 
     def forget(self) -> None:
         """All calls have run in the graph, or are lost."""
         self._values.clear()
         self._settled = 0
-        self._asked = None
+        self.look_again()
         _calls.forget()
 
     def needed(self, roots: list[torch.Tensor]) -> set[int]:
@@ -100,22 +103,27 @@ class Known:
         if not roots or not _calls.count():
             return set()
         # Who waits asks the same again, each time that another has read.
-        asked = [XLAC._xla_get_tensor_id(x) for x in roots], evaluate.hashed(roots), _calls.count()
-        if self._asked != asked:
+        ids = tuple(XLAC._xla_get_tensor_id(x) for x in roots)
+        asked = ids, evaluate.hashed(roots), _calls.count()
+        if asked not in self._needs:
             results, places = self._results(range(self._settled, _calls.count()))
             chosen = evaluate.program(roots, results)
-            self._asked, self._needs = asked, {places[one][0] for one in chosen.used}
-        return self._needs - self._values.keys()
+            self._needs[asked] = {places[one][0] for one in chosen.used}
+        return self._needs[asked] - self._values.keys()
+
+    def look_again(self) -> None:
+        """The graph may have changed."""
+        self._needs.clear()
 
     def any(self) -> bool:
         """Whether there are any."""
         return bool(self._values)
 
-    def settle(self) -> None:
-        """All calls are known, and what was pending has become what it is."""
-        self._settled = _calls.count()
-        self._values = {call: [] for call in self._values}
-        _calls.settle()
+    def settle(self, made: int) -> None:
+        """The first calls are known, and what was pending has become what it is."""
+        self._settled = made
+        self._values = {call: [] if call < made else x for call, x in self._values.items()}
+        _calls.settle(made)
 
     def unknown(self, end: int) -> list[int]:
         """The first `end` calls without those that are known."""
@@ -147,19 +155,21 @@ class Known:
         each = [(x, (call, i)) for call in calls for i, x in enumerate(_calls.results(call))]
         return [x for x, _ in each], [place for _, place in each]
 
-    def shared(self, calls: list[int]) -> tuple[bytes, Callable[[], None]]:
-        """The name of the program that runs these calls; and what runs it, if all ranks have it."""
+    def shared(self, calls: list[int]) -> Chosen:
+        """The program that runs these calls."""
+        return evaluate.program(self._results(calls)[0], self._results(self._held())[0])
+
+    def run_shared(self, calls: list[int], chosen: Chosen) -> None:
+        """Run that program, which all ranks have."""
         roots, _ = self._results(calls)
-        known, places = self._results(x for x in sorted(self._values) if x >= self._settled)
-        chosen = evaluate.program(roots, known)
+        known, places = self._results(self._held())
+        found = evaluate.run(chosen, roots, known, self._taken(chosen, places))
+        for call in calls:
+            count = len(_calls.results(call))
+            self._values[call], found = found[:count], found[count:]
 
-        def run() -> None:
-            found = evaluate.run(chosen, roots, known, self._taken(chosen, places))
-            for call in calls:
-                count = len(_calls.results(call))
-                self._values[call], found = found[:count], found[count:]
-
-        return chosen.program.name, run
+    def _held(self) -> list[int]:
+        return [call for call in sorted(self._values) if call >= self._settled]
 
     def run_alone(self, call: int, rank: int, run: _Runs = _calls.again) -> None:
         """Run one call by itself, of what this rank has for it."""

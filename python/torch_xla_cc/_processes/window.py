@@ -23,6 +23,7 @@ class Window:
 
     def __init__(self) -> None:
         self._reads = 0
+        self._enough = _READS
         self.end = _MOST  # calls
 
     def is_cut(self) -> bool:
@@ -32,21 +33,22 @@ class Window:
     def read_alone(self, made: Iterable[int]) -> None:
         """Some ranks have read what others did not; the ranks have `made` so many calls."""
         self._reads += 1
-        if self._reads >= _READS and not self.is_cut():
+        if self._reads >= self._enough and not self.is_cut():
             self._cut(max(made))
 
     def ended(self) -> None:
         """All ranks have run all that they had."""
         again = self.is_cut() and self._reads >= _STILL_READS
-        self.let_go()
+        self._reads, self.end = 0, _MOST
         if again:
             self._cut(_SHORT)
 
     def _cut(self, end: int) -> None:
-        self.end = min(_MOST, end)
+        self._reads, self.end = 0, min(_MOST, end)
         _C.noted_calls.set_wanted(True)  # each call is to look whether it is behind the end
 
     def let_go(self) -> None:
-        """Somebody does not come to its end."""
-        self._reads = 0
-        self.end = _MOST
+        """All ranks do not come to its end together; that may be so with the next, too."""
+        if self.is_cut():
+            self._enough *= 2
+        self._reads, self.end = 0, _MOST

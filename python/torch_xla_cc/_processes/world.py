@@ -52,6 +52,7 @@ def answer_peers() -> None:
 
 def run_at_end(of_world: bool) -> None:
     """All that is pending, before a group ends: others may yet come to calls of it."""
+    global _of_this_process
     agreement = current()
     if agreement is None:
         return
@@ -61,6 +62,7 @@ def run_at_end(of_world: bool) -> None:
     finally:
         if of_world:
             agreement.rounds.leave()
+            _of_this_process = None
 
 
 def run_alone(

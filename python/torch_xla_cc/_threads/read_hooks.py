@@ -105,8 +105,7 @@ def drop(rank: int) -> None:
 def lose(rank: int | None) -> None:
     """Throw away the collectives that a rank has pending, after a failure, and what needs them.
 
-    None is that of the default device, of which nothing else is kept.
-    """
+    None: that of the default device, all of it."""
     if rank is None or _C.ranks_outlived() or not _ranks_meet:
         drop(default_rank() if rank is None else rank)
         return
@@ -126,7 +125,10 @@ def lose(rank: int | None) -> None:
 
 def _wait_device_ops(devices: list[str] | None = None) -> None:
     """`_XLAC._xla_wait_device_ops`, of the rank's own device: others may wait for this rank."""
-    _wait(_rank_of("")) if _ranks_meet else _originals["_xla_wait_device_ops"](devices or [])
+    if _ranks_meet:
+        _wait(_rank_of(""))
+    else:
+        _originals["_xla_wait_device_ops"](devices or [])
 
 
 def _step_marker(

@@ -100,13 +100,16 @@ def _store(options: Any) -> c10d_bindings.Store:  # noqa: ANN401
     return c10d_bindings.PrefixStore(f"xla_cc/{size}/{times}", options.store)
 
 
-def _meet(store: c10d_bindings.Store, rank: int, size: int, timeout: timedelta) -> None:
+def _meet(store: c10d_bindings.Store, rank: int, size: int, timeout: timedelta, calls: str) -> None:
     """Wait for all ranks of the group, which must be of one version: it says what they compare.
+
+    And their `calls` must stay in the graph in one way.
 
     gloo connects them two by two, and a rank that is done and ends the group closes connections
     of which the other end is not ("connectFullMesh failed ... Connection closed by peer").
     """
     version = sys.modules["torch_xla_cc"].__version__  # which imports this module
+    version += f" TORCH_XLA_CC_CALLS={calls}" if calls else ""
     if store.add(f"version/{version}", 1) == 1:
         store.set(f"versions/{store.add('versions', 1)}", f"rank {rank} {version}")
     if store.add("connected", 1) == size:
@@ -117,8 +120,8 @@ def _meet(store: c10d_bindings.Store, rank: int, size: int, timeout: timedelta) 
     if versions := store.get("all_connected").decode():
         raise RanksDisagree(
             "init_process_group, new_group: the ranks of a group run several versions of "
-            f"torch_xla_cc: {versions}. What ranks compare of their calls is of one version: "
-            "install the same one everywhere"
+            f"torch_xla_cc, or have several settings: {versions}. What ranks compare of their "
+            "calls is of one version, and of one setting: have the same everywhere"
         )
 
 
@@ -148,20 +151,20 @@ def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
     _C.run_pending_before_waiting()  # for the others, to make the group
     rank, size, store = options.group_rank, options.group_size, _store(options)
     timeout = timedelta(milliseconds=_C.bounded_ms(_milliseconds(options)))
+    is_pod = runtime.device_type() == "POD"
+    # The pod compares what runs, unless it is to be as a TPU pod (docs/pod.md).
+    compares = is_pod and os.environ.get("TORCH_XLA_CC_POD_PROGRAMS") != "same"
+    calls = _calls(compares) if in_graph else "each"
     with waits.waiting():
         gloo = c10d_bindings.ProcessGroupGloo(
             c10d_bindings.PrefixStore("gloo", store), rank, size, timeout
         )
-        _meet(store, rank, size, timeout)
+        _meet(store, rank, size, timeout, calls if in_graph else "")
         devices = None
         if in_graph:
             _replicas.require(size)
             if not runtime.is_spmd():
                 devices = _devices(store, rank, size, timeout)
-    is_pod = runtime.device_type() == "POD"
-    # The pod compares what runs, unless it is to be as a TPU pod (docs/pod.md).
-    compares = is_pod and os.environ.get("TORCH_XLA_CC_POD_PROGRAMS") != "same"
-    calls = _calls(compares) if in_graph else "each"
     agree = calls == "agree"
     group, milliseconds = _group(options, devices), _milliseconds(options)
     if calls != "each" and is_pod:

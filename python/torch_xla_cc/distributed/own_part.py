@@ -56,6 +56,8 @@ def window(
     """x[start : start + size] of a flat tensor, where `start` is that of a rank of the group."""
     places = _places(group) if _is_real(x) and x.numel() > 0 else None
     return None if places is None else rank_slice.rank_slice(x, 0, size, [*map(start, places)])
+
+
 def with_chunk(x: torch.Tensor, own: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor | None:
     """x, of one dimension, with `own` for its chunk of this rank, as a new tensor. Undoes chunk."""
     number = rank(group, x)
