@@ -14,8 +14,9 @@ _is_on_paper = False  # the world of torch.distributed: see distributed/_paper.p
 def in_graph() -> Iterator[None]:
     """Leave the calls of this thread in the lazy graph until the step.
 
-    Without it each call runs what is pending, as scripts expect: a rank may read what it got while
-    others go on. Inside, all ranks of a group must read, and step, after the same calls.
+    Elsewhere ranks agree on what they run, or, with TORCH_XLA_CC_CALLS=each, each call runs what is
+    pending: a rank may read what it got while others go on. Inside, and with `each`, all ranks of a
+    group must read, and step, after the same calls.
     """
     with _C.call_mode(in_graph=True):
         yield

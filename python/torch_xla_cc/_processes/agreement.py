@@ -7,7 +7,8 @@ ranks say in a round (rounds.py) where they are and what they would run:
 1. All would run, and it is the same: it is one program.
 2. Else the calls that somebody needs, and all have made, run as one program of these alone, and
    the graph stays: their results become known, who reads computes the rest by itself. So it does
-   with all that it has, where it would step and others would not, or otherwise.
+   with all that it has, where it would step and others would not, or otherwise. Who does so again
+   and again lets go of calls that have run, and all step at the end of a window (window.py).
 3. Ranks have made different calls, or one cannot go on: each call runs when it is made, as with
    TORCH_XLA_CC_CALLS=each, until all have made some more calls of all ranks, which they count.
 """
