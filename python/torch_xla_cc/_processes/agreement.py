@@ -6,9 +6,9 @@ ranks say in a round (rounds.py) where they are and what they would run:
 
 1. All would run, and it is the same: it is one program.
 2. Else the calls that somebody needs, and all have made, run as one program of these alone, and
-   the graph stays: their results become known, who reads computes the rest by itself. So it does
-   with all that it has, where it would step and others would not, or otherwise. Who does so again
-   and again lets go of calls that have run, and all step at the end of a window (window.py).
+   the graph stays: their results become known, who reads computes the rest by itself, who steps
+   where others do not all that it has. Who reads so again and again lets go of calls that have run,
+   and all step at the end of a window (window.py).
 3. Ranks have made different calls, or one cannot go on: each call runs when it is made, as with
    TORCH_XLA_CC_CALLS=each, until all have made some more calls of all ranks, which they count.
 """
@@ -93,8 +93,7 @@ class Agreement:
                 if self._known.any() and not self._known.needed(pending):
                     return self._known.evaluate(tensors)
                 self._want(Kind.READS, pending, self._run_live)
-                made = _calls.count()
-                if made and self._window.is_cut() and not self._known.unknown(made):
+                if self._window.is_cut() and not self._known.unknown(_calls.count()):
                     self._settle_known(pending)
         return None
 
@@ -160,10 +159,15 @@ class Agreement:
         living = Living(self._device)
         living.become(self._known.evaluate(living.pending))
         replace(read, self._known.evaluate(read))
-        if not self._known.unknown(made) and not Living(self._device).left():
-            self._known.settle(made)
-            chains.ended()
-            _C.ranks_drop(self._device)
+        if not self._known.unknown(made):
+            self._end_chain()
+            if not Living(self._device).left():
+                self._known.settle(made)
+
+    def _end_chain(self) -> None:
+        """What follows need not wait for calls that have run, or run apart."""
+        chains.ended()
+        _C.ranks_drop(self._device)
 
     def _living(self, kind: Kind) -> Living:
         """The rank's tensors, without garbage that is pending as well, when Python collects it."""
@@ -232,10 +236,8 @@ class Agreement:
         self.answer(Kind.PASSES)
         if _calls.count() >= self._window.end:  # as others that have made as many
             self._at_end = True
-            try:
-                self.step(self._run_live)
-            finally:
-                self._at_end = False
+            self.step(self._run_live)
+            self._at_end = False  # if it fails, so does all that follows
 
     def poked(self, poke: Poke) -> bool:
         """Another waits in a round. Whether this rank is to come to it."""
@@ -298,7 +300,8 @@ class Agreement:
         ]
         self._run_calls(sorted(frozenset().union(*needed)))
         if any(served):
-            self._see_window(all_said, served, together)
+            if not together:
+                self._see_window(all_said, served)
             if served[self.rounds.rank]:
                 self._since = None
             return _Outcome(served=served[self.rounds.rank], together=together)
@@ -342,10 +345,8 @@ class Agreement:
         for call in self._known.unknown(calls[-1] + 1):
             self._known.run_alone(call, self._device)
 
-    def _see_window(self, all_said: list[Said], served: list[bool], together: bool) -> None:
+    def _see_window(self, all_said: list[Said], served: list[bool]) -> None:
         """Whether ranks read alone, or at the window's end some do not step with the others."""
-        if together:
-            return
         kinds = {said.kind for said, is_served in zip(all_said, served, strict=True) if is_served}
         if Kind.READS in kinds:
             self._window.read_alone(said.made for said in all_said)
@@ -361,6 +362,7 @@ class Agreement:
 
         If it is not, they run no step at the end of a window, and a step of the script is refused.
         """
+        self._end_chain()
         graphs = Living(self._device).left()
         if self._all_say(number_of(hashlib.sha256("".join(graphs).encode()).digest())):
             return True
@@ -370,9 +372,7 @@ class Agreement:
         self._failed = RanksDisagree(
             "torch_xla_cc: ranks step with different programs, after the same calls of "
             f"torch.distributed, and {len(graphs)} tensors of this rank that only C++ holds wait "
-            "for calls in them, which all ranks have to run in one program. Do the same work in a "
-            "step on all ranks, as with the same branches of a model, whose gradients may be "
-            "multiplied by 0"
+            "for calls in them. Do the same work in a step on all ranks"
         )
         raise self._failed
 
@@ -380,7 +380,7 @@ class Agreement:
         self._window.let_go()
         self._left_is_same(made=-1)
         counted = max(number for (number,) in self.rounds.meet([_calls.counted()], None))
-        # From here on by itself: a call that others have yet to make waits for them.
+        # A call that others have yet to make waits for them.
         until = counted + self._gives_up_for
         self._gives_up_for *= 2
         try:
