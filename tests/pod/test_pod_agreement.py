@@ -7,6 +7,7 @@ import re
 import uuid
 
 import agreed
+import agreed_models
 import pods
 import pytest
 import several_ranks
@@ -182,7 +183,7 @@ def test_what_a_rank_steps_alone_is_computed(ranks):
 
 def test_one_rank_prints_micro_batches_of_a_model_whose_layers_call(ranks):
     """A window may end in the middle of a backward pass, with buckets that only C++ holds."""
-    (read, grads), *others = ranks(agreed.prints_micro_batches, 24, timeout_s=200.0)
+    (read, grads), *others = ranks(agreed_models.prints_micro_batches, 24, timeout_s=200.0)
     assert len(read) == 24
     for _, same in others:
         for ours, theirs in zip(grads, same, strict=True):
@@ -191,12 +192,26 @@ def test_one_rank_prints_micro_batches_of_a_model_whose_layers_call(ranks):
 
 @pytest.mark.parametrize("syncs", [True, False])
 def test_ranks_that_use_other_branches_of_a_model(ranks, syncs):
-    model = agreed.Branches()
+    model = agreed_models.Branches()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     for step in range(3):
         optimizer.zero_grad()
         (sum(model.loss(rank, step) for rank in range(ranks.size)) / ranks.size).backward()
         optimizer.step()
-    for found in ranks(agreed.uses_branches, 3, syncs):
+    for found in ranks(agreed_models.uses_branches, 3, syncs):
         for ours, theirs in zip(found, model.parameters(), strict=True):
             assert torch.tensor(ours) == pytest.approx(theirs.detach(), rel=1e-5, abs=1e-6)
+
+
+def test_one_rank_reads_what_is_written_through_views(ranks):
+    whole = [torch.arange(24.0).reshape(4, 6) * (rank + 1) for rank in range(ranks.size)]
+    total = sum(x[1] / 2 for x in whole)
+    for x in whole:
+        x[1] = total
+        x.as_strided((2, 3), (6, 2), 0).add_(0.25)
+    for x, (read, found, y) in zip(
+        whole, ranks(agreed.reads_what_is_written_through_views), strict=True
+    ):
+        assert found == x.tolist()
+        assert read in (None, x.sum().item())
+        assert y == [ranks.size**2] * 2

@@ -67,6 +67,7 @@ class Agreement:
         self._known = Known()
         self._window = Window()
         self._at_end = False  # this rank steps there, where all ranks come
+        self._left_differs = False  # what only C++ has of the graph, on ranks that have stepped
         self._since: float | None = None  # when it first wanted what it wants
         self._poke: Poke | None = None
         self._gives_up_for = _UNTIL
@@ -134,6 +135,7 @@ class Agreement:
             if came.together or (came.same and not self._known.unknown(made)):
                 living.become(self._known.evaluate(living.pending))
                 replace(read, self._known.evaluate(read))
+                self._end_chain()
                 if not self._left_is_same(made):
                     break
             if came.together or came.same:
@@ -273,7 +275,7 @@ class Agreement:
         numbers = self.rounds.meet(list(own), poke if own.kind.wants else None)
         all_said = [Said(Kind(kind), *rest) for kind, *rest in numbers]
         alike = {said._replace(kind=Kind.STEPS, waited=0) for said in all_said}
-        if len(alike) == 1 and all(said.kind.wants for said in all_said):
+        if len(alike) == 1 and all(x.kind.wants for x in all_said) and not self._left_differs:
             self._since = None
             return _Outcome(same=True)
         return self._differ(all_said, needs())
@@ -358,17 +360,14 @@ class Agreement:
         return len({tuple(said) for said in self.rounds.meet([name], None)}) == 1
 
     def _left_is_same(self, made: int) -> bool:
-        """Whether what is left with calls in it, of C++ alone, is the same on all ranks.
-
-        If it is not, they run no step at the end of a window, and a step of the script is refused.
-        """
-        self._end_chain()
+        """Whether what C++ alone has with calls in it is so on all ranks; else they stay noted."""
         graphs = Living(self._device).left()
-        if self._all_say(number_of(hashlib.sha256("".join(graphs).encode()).digest())):
-            return True
-        if made >= self._window.end:
+        same = self._all_say(number_of(hashlib.sha256("".join(graphs).encode()).digest()))
+        self._left_differs = not same
+        if not same and 0 <= made < _calls.MOST:
             self._window.let_go()
-            return False
+        if same or 0 <= made < _calls.MOST:
+            return same
         self._failed = RanksDisagree(
             "torch_xla_cc: ranks step with different programs, after the same calls of "
             f"torch.distributed, and {len(graphs)} tensors of this rank that only C++ holds wait "

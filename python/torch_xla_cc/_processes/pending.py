@@ -129,12 +129,15 @@ class Known:
         """The first `end` calls without those that are known."""
         return [call for call in range(end) if call not in self._values]
 
-    def evaluate(self, roots: list[torch.Tensor]) -> list[torch.Tensor]:
-        """What these are, on this rank alone: all that they need is known."""
+    def evaluate(self, roots: list[torch.Tensor], end: int | None = None) -> list[torch.Tensor]:
+        """What these are, on this rank alone: all that they need is known.
+
+        Of the first `end` calls, if it is given.
+        """
         pending = [x for x in roots if needs_run(x)]
         if not pending:
             return roots
-        results, places = self._results(range(self._settled, _calls.count()))
+        results, places = self._results(range(self._settled, end or _calls.count()))
         chosen = evaluate.program(pending, results)
         if chosen.program.has_collective:
             raise StockCollective(
@@ -188,7 +191,7 @@ class Known:
         if pending and not (chosen := evaluate.program(pending, [])).program.has_collective:
             found = iter(evaluate.run(chosen, pending, [], []))
             return [next(found) if needs_run(x) else x for x in operands]
-        return self.evaluate(operands)
+        return self.evaluate(operands, call)
 
     def _no_token(self, rank: int) -> torch.Tensor:
         """In the place of a token: the call has run, and orders nothing any more.
