@@ -6,7 +6,8 @@
 `--sequence-parallel=1` splits the sequence too, `--experts=4 --ep=4` makes the MLPs experts,
 `--vpp=2` gives each pipeline stage two parts of the model, `--distributed-optimizer=1` splits the
 optimizer's state among data parallel ranks. `--buckets=1` makes several buckets of parameters,
-which are gathered and reduced while others compute. `--bf16=1` computes in bfloat16.
+which are gathered and reduced while others compute. `--bf16=1` computes in bfloat16. `--layers=4`
+makes as many in place of two.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ run = Run(
     __doc__,
     **{"tp": 1, "pp": 1, "ep": 1, "vpp": 0, "sequence_parallel": 0},
     **{"experts": 0, "capacity": 0, "distributed_optimizer": 0, "buckets": 0, "bf16": 0},
+    layers=0,
 )
 options = run.options
 torch_xla_cc.install()  # on gloo too: torch_xla replaces new_group when it is imported
@@ -53,7 +55,7 @@ tensor_parallel.model_parallel_cuda_manual_seed(1)
 
 dtype = torch.bfloat16 if options.bf16 else torch.float32
 config = TransformerConfig(
-    num_layers=2 * (options.vpp or 1),
+    num_layers=options.layers or 2 * (options.vpp or 1),
     hidden_size=64,
     num_attention_heads=4,
     hidden_dropout=0.0,

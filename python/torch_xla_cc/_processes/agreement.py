@@ -31,7 +31,7 @@ import torch
 from torch_xla_cc import _C
 from torch_xla_cc._C import CollectiveTimeoutError, RanksDisagree
 from torch_xla_cc._processes import evaluate
-from torch_xla_cc._processes.pending import Known, Living
+from torch_xla_cc._processes.pending import Known, Living, StockCollective
 from torch_xla_cc._processes.rounds import Poke, RanksGone, Rounds
 from torch_xla_cc._processes.said import Kind, Needs, Said, end_of, is_stuck, number_of, unpacked
 from torch_xla_cc._processes.window import Window
@@ -95,7 +95,8 @@ class Agreement:
                     return self._known.evaluate(tensors)
                 self._want(Kind.READS, pending, self._run_live)
                 if self._window.is_cut() and not self._known.unknown(_calls.count()):
-                    self._settle_known(pending)
+                    with contextlib.suppress(StockCollective):  # what is read may need none
+                        self._settle_known(pending)
         return None
 
     def _want(self, kind: Kind, read: list[torch.Tensor], run: Callable[[], None]) -> bool:
