@@ -121,7 +121,8 @@ def _meet(store: c10d_bindings.Store, rank: int, size: int, timeout: timedelta, 
         raise RanksDisagree(
             "init_process_group, new_group: the ranks of a group run several versions of "
             f"torch_xla_cc, or have several settings: {versions}. What ranks compare of their "
-            "calls is of one version, and of one setting: have the same everywhere"
+            "calls is of one version, and of one setting: install the same one, and set the same, "
+            "everywhere"
         )
 
 
