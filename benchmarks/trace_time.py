@@ -23,7 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CLIENTS = ROOT / "examples/clients"
-STEPS, ROUNDS, LIMIT_S = 40, 3, 300
+STEPS, ROUNDS, LIMIT_S = 30, 2, 300
 KINDS = {
     "one rank": (1, []),
     "TP 2": (2, ["--tp=2"]),
@@ -77,6 +77,7 @@ def main() -> None:
     for _ in range(ROUNDS):
         for kind, (ranks, arguments) in KINDS.items():
             found[kind].append(measured(ranks, [layers, *arguments]))
+            print(f"{kind}: {found[kind][-1]:.0f} ms", flush=True)
     one = statistics.median(found["one rank"])
     for kind, times in found.items():
         each = ", ".join(f"{x:.0f}" for x in times)
