@@ -6,6 +6,7 @@ A rank's program has its shards' shapes. So where all have to run the same, call
 import collections
 
 import pods
+import programs
 import pytest
 import torch
 import torch.distributed as dist
@@ -44,13 +45,6 @@ def sharded(kind, device):
     return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
 
 
-def programs():
-    from torch_xla.debug import metrics
-
-    compiled = metrics.counter_value("UncachedCompile") or 0
-    return compiled + (metrics.counter_value("CachedCompile") or 0), compiled
-
-
 def trained(rank, kind, device):
     """Losses, and programs run and compiled in the steps."""
     model, optimizer = sharded(kind, device)
@@ -58,12 +52,12 @@ def trained(rank, kind, device):
     x = torch.randn(6, 10, generator=torch.Generator().manual_seed(seed)).to(device)
     losses, ran = [], []
     for _ in range(STEPS):
-        before = programs()
+        before = programs.ran(), programs.compiled()
         optimizer.zero_grad()
         loss = (model(x) - x[:, :1]).square().mean()
         loss.backward()
         optimizer.step()
-        after = programs()
+        after = programs.ran(), programs.compiled()
         ran.append((after[0] - before[0], after[1] - before[1]))
         losses.append(float(loss.detach()))
     return losses, ran

@@ -14,6 +14,11 @@ class _Summed(torch.nn.Module):
         return x - all_reduce(x.mean(0)) / dist.get_world_size()
 
 
+def micro_batch(rank, batch):
+    """Of a rank."""
+    return torch.linspace(-1.0, 1.0 + batch + rank, 24).view(4, 6)
+
+
 def prints_micro_batches(rank, batches):
     """DDP of a model that calls, between whose calls a window ends: what is read, gradients."""
     with staying.world() as (device, _), warnings.catch_warnings():
@@ -24,8 +29,7 @@ def prints_micro_batches(rank, batches):
         ddp = torch.nn.parallel.DistributedDataParallel(model)
         read = []
         for batch in range(batches):
-            x = torch.linspace(-1.0, 1.0 + batch + rank, 24).view(4, 6).to(device)
-            loss = ddp(x).square().mean()
+            loss = ddp(micro_batch(rank, batch).to(device)).square().mean()
             loss.backward()
             if rank == 0:
                 read.append(loss.item())

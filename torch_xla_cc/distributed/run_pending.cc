@@ -35,10 +35,9 @@ void RunPendingOnce(std::atomic<bool>& asked) {
 void RunPendingAtEnd(const RankGroup& group) {
   const py::gil_scoped_acquire locked;
   try {
+    RunPendingBeforeWaiting();  // nothing, where ranks agree
     if (Agreeing() || GaveUp()) {
       CallPython(Python().run_at_end, group.name == NotedCalls::Get().group());
-    } else {
-      RunPendingBeforeWaiting();
     }
   } catch (py::error_already_set& error) {
     error.discard_as_unraisable("torch_xla_cc: what was pending at the end of a group");
