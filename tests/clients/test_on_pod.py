@@ -84,7 +84,7 @@ def test_eight_ranks(options, monkeypatch):
     ("example", "options", "ranks", "count"),
     [
         ("pipeline.py", ("--one-f-one-b=0",), 2, 8),
-        ("zero_optimizer.py", (), 4, 11),
+        ("zero_optimizer.py", (), 4, 10),
     ],
 )
 def test_calls_of_programs_that_differ_run_beside_them(example, options, ranks, count, monkeypatch):
