@@ -4,10 +4,11 @@
 
 Steps of the demo's transformer and of examples/clients, by torchrun on four ranks: on the pod, with
 calls that stay in the graph and with a run at each of them, and on CPU devices between which the
-host carries each call (docs/distributed.md). A step is from one loss that a rank prints to the
-next; medians after the first ten. Then 64 MiB to the device and back beside memcpy, and the time
-from torchrun's start to the first sum, beside gloo's. Machines differ, and are busy: what is to be
-compared is of one run.
+host carries each call (docs/distributed.md); and, of examples that need no other ranks, as four
+jobs of one rank at a time, on CPU devices, which is what a step takes without calls. A step is from
+one loss that a rank prints to the next; medians after the first ten. Then 64 MiB to the device and
+back beside memcpy, and the time from torchrun's start to the first sum, beside gloo's. Machines
+differ, and are busy: what is to be compared is of one run.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _kept = tempfile.TemporaryDirectory()
 SCRIPTS = Path(_kept.name)
 RANKS = 4
 STEPS, WARM = 40, 10
+ALONE = 10  # times as many: jobs that do not wait for each other do not begin at one time
 LIMIT_S = 300  # of what torchrun starts
 EXAMPLES = {
     "demo": ["benchmarks/pod_demo.py"],
@@ -66,7 +68,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def torchrun(device: str, code: str, *words: str) -> subprocess.Popen[str]:
+def torchrun(device: str, code: str, *words: str, ranks: int = RANKS) -> subprocess.Popen[str]:
     script = SCRIPTS / f"{len(list(SCRIPTS.iterdir()))}.py"
     script.write_text(code)
     command = [
@@ -77,7 +79,7 @@ def torchrun(device: str, code: str, *words: str) -> subprocess.Popen[str]:
         "torch.distributed.run",
         "--standalone",
     ]
-    command += [f"--nproc-per-node={RANKS}", str(script), *words]
+    command += [f"--nproc-per-node={ranks}", str(script), *words]
     env = {**os.environ, "PJRT_DEVICE": device, "OMP_NUM_THREADS": "1"}
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "python"), env.get("PYTHONPATH", "")])
     return subprocess.Popen(
@@ -85,20 +87,25 @@ def torchrun(device: str, code: str, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def step_ms(device: str, calls: str, example: list[str]) -> float:
+def step_ms(device: str, calls: str, example: list[str], alone: bool = False) -> float:
     """Of a step; `calls` is TORCH_XLA_CC_CALLS."""
-    path = str(ROOT / example[0])
+    steps = STEPS * ALONE if alone else STEPS
+    words = [WITH_THE_POD, str(ROOT / example[0]), *example[1:], f"--steps={steps}"]
     said = []
     os.environ["TORCH_XLA_CC_CALLS"] = calls
-    with torchrun(device, WITH_THE_POD, path, *example[1:], f"--steps={STEPS}") as running:
+    ranks, jobs = (1, RANKS) if alone else (RANKS, 1)
+    first, *others = [torchrun(device, *words, ranks=ranks) for _ in range(jobs)]
+    with first as running:
         assert running.stdout is not None
         for line in running.stdout:
             if line.startswith("step "):
                 said.append(time.perf_counter())
-    if running.returncode or len(said) != STEPS:
+    for other in others:
+        other.communicate()
+    if running.returncode or len(said) != steps:
         return float("nan")
-    steps = [after - before for before, after in itertools.pairwise(said)]
-    return statistics.median(steps[WARM:]) * 1e3
+    each_s = [after - before for before, after in itertools.pairwise(said)]
+    return statistics.median(each_s[WARM:]) * 1e3
 
 
 def transfers(rank: int) -> tuple[float, float, float]:
@@ -133,14 +140,13 @@ def main() -> None:
     import torch_xla_cc
 
     print(f"{RANKS} ranks, load {os.getloadavg()[0]:.0f}; ms of a step")
-    print(
-        f"{'':20}{'each call':>10}{'in graph':>10}{'host':>10}{'ratio':>8}{'ratio':>8}", flush=True
-    )
+    print(f"{'':20}{'each call':>18}{'in graph':>18}{'no calls':>18}{'host':>10}", flush=True)
     for name in sys.argv[1:] or EXAMPLES:
         host = step_ms("CPU", "each", EXAMPLES[name])
-        pods = [step_ms("POD", calls, EXAMPLES[name]) for calls in ("each", "graph")]
-        ratios = "".join(f"{pod / host:8.2f}" for pod in pods)
-        print(f"{name:20}{pods[0]:10.1f}{pods[1]:10.1f}{host:10.1f}{ratios}", flush=True)
+        others = [step_ms("POD", calls, EXAMPLES[name]) for calls in ("each", "graph")]
+        others.append(step_ms("CPU", "each", EXAMPLES[name], alone=True))
+        ratios = "".join(f"{ms:11.1f} {f'({ms / host:.2f})':6}" for ms in others)
+        print(f"{name:20}{ratios}{host:10.1f}", flush=True)
     of_pod = torch_xla_cc.launch(transfers, nprocs=1, pod=True)[0]
     os.environ["PJRT_DEVICE"] = "CPU"
     for name, (memcpy, to, back) in (("pod", of_pod), ("CPU client", transfers(0))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -80,6 +81,24 @@ class Target(Completed):
         except ValueError as error:
             self.fail(f"{error}.{meant(name, known)}", param, ctx)
         return name
+
+
+class Seconds(click.FloatRange):
+    """A time limit."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True)
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        limit: float = super().convert(value, param, ctx)
+        if not math.isfinite(limit):
+            self.fail(f"{value} is not a number of seconds", param, ctx)
+        return limit
 
 
 class Setting(click.ParamType[tuple[str, str]]):

@@ -143,6 +143,8 @@ def test_all_lines_of_documents_and_help_are_right():
         ("inspect --ranks=0 x.py", "Invalid value for '--ranks': 0 is not in the range x>=1"),
         ("inspect --step=two x.py", "Invalid value for '--step': 'two' is not a valid integer"),
         ("inspect --timeout=0 x.py", "Invalid value for '--timeout': 0.0 is not in the range x>0"),
+        ("inspect --timeout=nan x.py", "Invalid value for '--timeout': nan is not a number of"),
+        ("inspect --timeout=inf x.py", "Invalid value for '--timeout': inf is not a number of"),
         ("inspect --option=a x.py", "Invalid value for '--option': 'a', but it must be NAME=VALUE"),
         ("inspect --dump=x --step=2", "--step has no effect beside --dump"),
         ("inspect --module=x train.py", "--module has no effect beside a script"),
@@ -200,6 +202,19 @@ def test_in_a_pipe_nothing_but_results():
     done = run("doctor")
     assert done.returncode == 0 and not done.stderr
     assert "torch_xla_cc" in done.stdout and "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("where", "why"), [("> /dev/full", "No space left on device"), (">&-", "stdout is closed")]
+)
+@pytest.mark.parametrize("words", ["--help", "capabilities --op=send"])
+def test_where_nothing_can_be_printed(words, where, why):
+    command = f"{shlex.join(TXCC)} {words} {where}"
+    done = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, timeout=60, env=environment()
+    )
+    assert done.returncode == 1
+    assert why in done.stderr and done.stderr.count("\n") == 1, done.stderr
 
 
 @pytest.fixture

@@ -10,16 +10,11 @@
 #include "torch_xla_cc/threads/world.h"
 
 namespace xla_cc {
-namespace {
-
-constexpr int64_t kMostPending = 1000;  // calls
-
-}  // namespace
 
 bool Agreeing() { return NotedCalls::Get().on(); }
 bool GaveUp() { return NotedCalls::Get().gave_up(); }
 
-bool LongPending() { return LongestChain() >= kMostPending; }
+bool LongPending() { return LongestChain() >= NotedCalls::kMost; }
 
 void RunPendingBeforeWaiting() {
   // None is pending, as between processes on CPU; or others ask for it, and are answered.

@@ -73,7 +73,7 @@ _OF_DUMPS = ("module",)
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=types.Seconds(),
     default=120.0,
     help="How many seconds the compiler may take.",
 )
