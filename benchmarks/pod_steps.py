@@ -2,13 +2,14 @@
 
     PYTHONPATH=python python benchmarks/pod_steps.py [example ...]
 
-Steps of the demo's transformer and of examples/clients, by torchrun on four ranks: on the pod, with
-calls that stay in the graph and with a run at each of them, and on CPU devices between which the
-host carries each call (docs/distributed.md); and, of examples that need no other ranks, as four
-jobs of one rank at a time, on CPU devices, which is what a step takes without calls. A step is from
-one loss that a rank prints to the next; medians after the first ten. Then 64 MiB to the device and
-back beside memcpy, and the time from torchrun's start to the first sum, beside gloo's. Machines
-differ, and are busy: what is to be compared is of one run.
+Steps of the demo's transformer and of examples/clients, on four ranks: by torchrun on the pod, with
+a run at each call and with calls that stay in the graph; the latter by mpirun, where device
+processes speak MPI; as four jobs of one rank at a time, on CPU devices, which is what a step takes
+without calls ("nan" where the example needs other ranks); and on CPU devices between which the host
+carries each call (docs/distributed.md). A step is from one loss that a rank prints to the next;
+medians after the first ten. Then 64 MiB to the device and back beside memcpy, and the time from
+torchrun's start to the first sum, beside gloo's. Machines differ, and are busy: what is to be
+compared is of one run.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -68,33 +70,55 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def torchrun(device: str, code: str, *words: str, ranks: int = RANKS) -> subprocess.Popen[str]:
+class Way(NamedTuple):
+    """How an example runs."""
+
+    device: str
+    calls: str = "each"  # TORCH_XLA_CC_CALLS
+    mpi: bool = False
+    alone: bool = False  # each rank is a job
+
+
+WAYS = {
+    "each call": Way("POD"),
+    "in the graph": Way("POD", "graph"),
+    "the same, MPI": Way("POD", "graph", mpi=True),
+    "no calls": Way("CPU", alone=True),
+}
+HOST = Way("CPU")
+
+
+def by_mpirun(ranks: int) -> list[str]:
+    """What starts them; root has to say that it means it."""
+    as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    return ["mpirun", *as_root, "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
+
+
+def torchrun(
+    device: str, code: str, *words: str, ranks: int | None = None, mpi: bool = False
+) -> subprocess.Popen[str]:
+    ranks = ranks or RANKS
     script = SCRIPTS / f"{len(list(SCRIPTS.iterdir()))}.py"
     script.write_text(code)
-    command = [
-        "timeout",
-        str(LIMIT_S),
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-    ]
-    command += [f"--nproc-per-node={ranks}", str(script), *words]
+    of_torch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    start = [*by_mpirun(ranks), sys.executable] if mpi else [sys.executable, *of_torch]
+    command = ["timeout", str(LIMIT_S), *start, str(script), *words]
     env = {**os.environ, "PJRT_DEVICE": device, "OMP_NUM_THREADS": "1"}
+    env["TORCH_XLA_CC_POD_COLLECTIVES"] = "mpi" if mpi else "gloo"
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "python"), env.get("PYTHONPATH", "")])
     return subprocess.Popen(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
 
 
-def step_ms(device: str, calls: str, example: list[str], alone: bool = False) -> float:
-    """Of a step; `calls` is TORCH_XLA_CC_CALLS."""
-    steps = STEPS * ALONE if alone else STEPS
+def step_ms(way: Way, example: list[str]) -> float:
+    """Of a step."""
+    steps = STEPS * ALONE if way.alone else STEPS
     words = [WITH_THE_POD, str(ROOT / example[0]), *example[1:], f"--steps={steps}"]
     said = []
-    os.environ["TORCH_XLA_CC_CALLS"] = calls
-    ranks, jobs = (1, RANKS) if alone else (RANKS, 1)
-    first, *others = [torchrun(device, *words, ranks=ranks) for _ in range(jobs)]
+    os.environ["TORCH_XLA_CC_CALLS"] = way.calls
+    ranks, jobs = (1, RANKS) if way.alone else (RANKS, 1)
+    first, *others = [torchrun(way.device, *words, ranks=ranks, mpi=way.mpi) for _ in range(jobs)]
     with first as running:
         assert running.stdout is not None
         for line in running.stdout:
@@ -139,12 +163,13 @@ def main() -> None:
     """Print all."""
     import torch_xla_cc
 
-    print(f"{RANKS} ranks, load {os.getloadavg()[0]:.0f}; ms of a step")
-    print(f"{'':20}{'each call':>18}{'in graph':>18}{'no calls':>18}{'host':>10}", flush=True)
+    print(
+        f"{RANKS} ranks, load {os.getloadavg()[0]:.0f}; ms of a step, and its ratio to the host's"
+    )
+    print(f"{'':20}{''.join(f'{name:>18}' for name in WAYS)}{'host':>10}", flush=True)
     for name in sys.argv[1:] or EXAMPLES:
-        host = step_ms("CPU", "each", EXAMPLES[name])
-        others = [step_ms("POD", calls, EXAMPLES[name]) for calls in ("each", "graph")]
-        others.append(step_ms("CPU", "each", EXAMPLES[name], alone=True))
+        host = step_ms(HOST, EXAMPLES[name])
+        others = [step_ms(way, EXAMPLES[name]) for way in WAYS.values()]
         ratios = "".join(f"{ms:11.1f} {f'({ms / host:.2f})':6}" for ms in others)
         print(f"{name:20}{ratios}{host:10.1f}", flush=True)
     of_pod = torch_xla_cc.launch(transfers, nprocs=1, pod=True)[0]

@@ -1,6 +1,7 @@
 """Collectives of a program in the order in which they were traced: what is compiled of it."""
 
 import pytest
+import tokens
 
 from torch_xla_cc._pod.pod_device import meetings, ordering, protos, stablehlo
 
@@ -88,6 +89,15 @@ def test_each_has_its_place():
     assert meetings.of_program(compiled(module), 0, _RANKS).is_impatient()
     assert "input_output_alias={ {1}: (1, {}, may-alias) }" in text
     assert _MADE_AT in text
+
+
+def test_each_waits_for_the_one_before():
+    """A pod of four ranks on a busy machine began an all_to_all before another that was written
+    first, whose operand was still being cut, and ended: sizes did not fit.
+    """
+    header = f"HloModule m, replica_count={_RANKS}\n"
+    found = tokens.writers(compiled(ordering.ordered(proto(header + _SUM + _CALLED + _ENTRY))))
+    assert len(found) == len(_ORDER) and "parameter" not in found
 
 
 def test_without_it_xla_folds_a_gather_of_a_constant():

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import tokens
 import torch
 import torch_xla
 import worlds
@@ -110,6 +111,9 @@ def test_collectives_in_the_optimised_program(programs, name):
         assert "use_global_device_ids=true" in attributes
         assert "constrain_layout" not in attributes
     assert "replica_count=4" in text
+
+    writers = tokens.writers(text)
+    assert len(writers) == len(wanted) and "parameter" not in writers
 
 
 @pytest.mark.parametrize(

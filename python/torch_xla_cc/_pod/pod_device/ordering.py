@@ -4,8 +4,8 @@ Each rank traces a program of its own, and these may differ: a rank's number is 
 of 0 or 1, which torch_xla makes a constant. Of different programs XLA:CPU schedules independent
 collectives in different orders, and the all_gather of a constant it folds away. Then ranks wait for
 each other, or get wrong numbers. So each collective stands in a computation that is not inlined,
-and a tiny token goes from one to the next, as it does on threads (docs/spec.md, Ordering). It goes
-into what is called, and into loops and branches, of which it is one more value.
+and a tiny token goes from one to the next, which each writes anew, as on threads (docs/spec.md,
+Ordering). It goes into what is called, and into loops and branches, of which it is one more value.
 """
 
 from __future__ import annotations
@@ -216,13 +216,16 @@ class _Order:
             self._ids.parameter(i, shape) for i, shape in enumerate([*operands, hlo.TOKEN])
         ]
         *inputs, token = parameters
+        # XLA:CPU runs a call that writes nothing of what the next reads while that is under way.
+        written = self._ids.new("not", hlo.TOKEN, [token.id])
+        parameters.append(written)
         if self._by_mpi:
             made = mpi_types.converted(self._ids, collective, inputs, self._retyped)
             if made is not None:
-                return self._returning([*parameters, *made.instructions], made.results, token)
+                return self._returning([*parameters, *made.instructions], made.results, written)
         numbers = dict(zip(collective.operands, (i.id for i in inputs), strict=True))
         inner = hlo.renumbered(collective, {**numbers, collective.id: self._ids.next()})
-        return self._finished([*parameters, inner], inner, token)
+        return self._finished([*parameters, inner], inner, written)
 
     def _finished(
         self, instructions: list[hlo.Instruction], result: hlo.Instruction, token: hlo.Instruction
