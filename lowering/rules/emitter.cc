@@ -124,7 +124,7 @@ Values Emitter::Emit(Instruction instruction, const Values& operands) {
   }
   // XLA:CPU's scheduler keeps no program order, folds an all-gather of a constant, and drops a
   // collective whose result a rank does not use. So the instruction stands in a call that is not
-  // inlined, (x..., t) -> (y..., t), and the tiny t goes from collective to collective.
+  // inlined, (x..., t) -> (y..., not t), and the tiny t goes from collective to collective.
   Computation inner = module_->Begin("ordered_" + instruction.opcode);
   Values inner_operands;
   for (const Value& operand : operands) inner_operands.push_back(inner.Parameter(operand.shape));

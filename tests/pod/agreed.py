@@ -201,9 +201,14 @@ def random_groups(rank, seed, steps):
             i, mesh = chosen.randrange(2), chosen.choice(groups)
             calling = mesh if chosen.random() < 0.8 else [chosen.choice(mesh)]
             for ranks, group in calling:
-                if rank in ranks:
+                root = chosen.choice([*ranks, None, None])  # None: of all
+                if rank not in ranks:
+                    pass
+                elif root is None:
                     dist.all_reduce(tensors[i], dist.ReduceOp.MAX, group)
-                whole[i][ranks] = whole[i][ranks].max(0).values
+                else:
+                    dist.reduce(tensors[i], root, dist.ReduceOp.MAX, group)
+                whole[i][ranks if root is None else root] = whole[i][ranks].max(0).values
             readers = [r for r in range(4) if chosen.random() < 0.2]
             if rank in readers:
                 assert tensors[i].tolist() == whole[i][rank].tolist(), (i, calling)

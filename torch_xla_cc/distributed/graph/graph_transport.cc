@@ -214,8 +214,19 @@ WorkPtr GraphTransport::Broadcast(const CallPtr& call, const Tensors& xs, int ro
 
 WorkPtr GraphTransport::Reduce(const CallPtr& call, const Tensors& xs, const c10d::ReduceOp& op,
                                int root) {
-  const Tensors results = IssueApart(call, xla_cc::AllReduce{ReductionOf(op), groups_}, xs);
-  for (size_t i = 0; i < xs.size() && group().rank == root; ++i) Write(xs[i], results[i]);
+  const xla_cc::AllReduce node{ReductionOf(op), groups_};
+  const bool is_root = group().rank == root;
+  if (agrees() && group().size() > 1 && !CallMode::OfThread().captures) {
+    // Who is the root is data, so that ranks which write and which do not have one program.
+    const Tensors results = Issue(call, node, xs);
+    const at::Tensor writes = at::scalar_tensor(is_root, at::kBool).to(xs[0].device());
+    for (size_t i = 0; i < xs.size(); ++i) {
+      Write(xs[i], at::where(writes, results[i], xs[i]));
+    }
+    return Done(call, xs);
+  }
+  const Tensors results = IssueApart(call, node, xs);
+  for (size_t i = 0; i < xs.size() && is_root; ++i) Write(xs[i], results[i]);
   return Done(call, xs);
 }
 

@@ -100,11 +100,15 @@ class _Order:
             )
             given = self._ids.parameter(0, hlo.tuple_of([*hlo.elements(old.shape), hlo.TOKEN]))
             start, token = self._untied(given, old)
-            instructions, token = self._lead([*start, *rest], token)
+            instructions, led = self._lead([*start, *rest], token)
+            if led is token and leads:
+                # XLA takes out of a loop what it does not change; its condition may meet others.
+                led = self._ids.new("not", hlo.TOKEN, [token.id])
+                instructions.append(led)
             instructions.insert(0, given)
             result = next(i for i in instructions if i.id == numbers[root])
             if leads:
-                made = self._finished(instructions, result, token)
+                made = self._finished(instructions, result, led)
             else:
                 made = self._named(instructions, result)
             self._within_led[computation, leads] = made
