@@ -51,6 +51,12 @@ def compiled(
         raise Refused(UNIMPLEMENTED, f"programs in the format {form!r} are not taken by the pod")
     loaded = client.compile_and_load(module, devices, settings)
     program = _known(client, loaded, bytes(options))
+    if program.collectives and form == "mlir" and settings.num_replicas > 1:
+        raise Refused(
+            UNIMPLEMENTED,
+            "a program of several ranks with collectives is StableHLO, in which the pod does not "
+            "order them. Unset XLA_STABLEHLO_COMPILE",
+        )
     if program.collectives and form == "hlo" and os.environ.get(ONE_PROGRAM) == "same":
         text = xla.XlaComputation(bytes(code)).as_hlo_text(True)  # with large constants
         calls = of_instructions(text, len(client.devices()))
