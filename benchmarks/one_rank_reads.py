@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 
-def loop(reads: int) -> tuple[float, int, float]:
+def loop(_rank: int, reads: int) -> tuple[float, int, float]:
     """On one rank."""
     import torch_xla
     import torch_xla.debug.metrics as metrics
