@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 import pod
+import pod_steps
 import torch.distributed as dist
 
 import torch_xla_cc
@@ -34,9 +35,7 @@ def rank():
 
 def by_mpi():
     """By (op, size)."""
-    command = ["mpirun", "--oversubscribe", "-n", str(pod.RANKS), sys.executable, __file__, "rank"]
-    if os.geteuid() == 0:
-        command.insert(1, "--allow-run-as-root")
+    command = [*pod_steps.by_mpirun(pod.RANKS), sys.executable, __file__, "rank"]
     done = subprocess.run(
         command, env={**os.environ, **_CHOICE}, capture_output=True, text=True, timeout=_LIMIT_S
     )

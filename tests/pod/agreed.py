@@ -42,6 +42,19 @@ def counts(rank, steps):
     return found, losses
 
 
+def reduces(rank, steps):
+    """Programs run and compiled in each step of a reduce to another root, and its values."""
+    found = []
+    with staying.world() as (device, _):
+        x = torch.full((7,), rank + 1.0).to(device)
+        for step in range(steps):
+            before = programs.ran(), programs.compiled()
+            dist.reduce(x, step % dist.get_world_size())
+            torch_xla.sync()
+            found.append((programs.ran() - before[0], programs.compiled() - before[1]))
+        return found, x.tolist()
+
+
 def reads_alone(rank, reader, dropout):
     """What one rank reads between calls of all, and what all read later."""
     with staying.world() as (device, store):

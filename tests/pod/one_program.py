@@ -32,5 +32,5 @@ def told(rank, what):
     """The error of `what`."""
     try:
         return globals()[what](rank)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         return str(error)

@@ -38,6 +38,17 @@ def test_a_step_is_one_program(ranks):
         assert [compiled for _, compiled in steps][2:] == [0, 0]
 
 
+def test_a_reduce_is_one_program_whichever_rank_is_its_root(ranks):
+    steps = ranks.size + 3
+    values = [rank + 1.0 for rank in range(ranks.size)]
+    for step in range(steps):
+        values[step % ranks.size] = sum(values)
+    for rank, (found, x) in enumerate(ranks(agreed.reduces, steps)):
+        assert [ran for ran, _ in found] == [1] * steps
+        assert [compiled for _, compiled in found][2:] == [0] * (steps - 2)
+        assert x == [values[rank]] * 7
+
+
 @pytest.mark.parametrize("dropout", [False, True])
 def test_one_rank_reads_alone(ranks, dropout):
     found = ranks(agreed.reads_alone, ranks.size - 1, dropout)

@@ -19,6 +19,12 @@ def test_the_same_program_runs():
     assert told("same", TORCH_XLA_CC_POD_PROGRAMS="same") == [[total] * 6] * RANKS
 
 
+def test_collectives_of_stablehlo_are_refused():
+    """In which the pod does not order them."""
+    for said in told("same", XLA_STABLEHLO_COMPILE="1"):
+        assert "Unset XLA_STABLEHLO_COMPILE" in said
+
+
 @pytest.mark.parametrize(
     ("what", "of_each"),
     [
