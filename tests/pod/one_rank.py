@@ -187,7 +187,10 @@ def forks_and_lets_go(rank):
     """What a child is told that drops tensors and asks for one, and what this rank still has."""
     large = torch.ones(1 << 18).to("xla")
     small = torch.ones(3).to("xla") + 1
-    torch_xla.sync(wait=True)
+    torch_xla.sync()
+    # torch_xla's lock of the device: sync(wait=True) may return before it is open, and in a child
+    # it would stay closed.
+    xla_model.wait_device_ops()
     ours, theirs = os.pipe()
     child = os.fork()
     if child == 0:
