@@ -3,8 +3,8 @@
     PYTHONPATH=python python benchmarks/pod_steps.py [example ...]
 
 Steps of the demo's transformer and of examples/clients, on four ranks: by torchrun on the pod, with
-a run at each call and with calls that stay in the graph; the latter by mpirun, where device
-processes speak MPI; as four jobs of one rank at a time, on CPU devices, which is what a step takes
+a run at each call and with calls that stay in the graph; the latter by gloo, and by mpirun, where
+device processes speak MPI, in the place of memory that they share; as four jobs of one rank at a time, on CPU devices, which is what a step takes
 without calls ("nan" where the example needs other ranks); and on CPU devices between which the host
 carries each call (docs/distributed.md). A step is from one loss that a rank prints to the next;
 medians after the first ten. Then 64 MiB to the device and back beside memcpy, and the time from
@@ -75,14 +75,15 @@ class Way(NamedTuple):
 
     device: str
     calls: str = "each"  # TORCH_XLA_CC_CALLS
-    mpi: bool = False
+    by: str = "memory"  # TORCH_XLA_CC_POD_COLLECTIVES
     alone: bool = False  # each rank is a job
 
 
 WAYS = {
     "each call": Way("POD"),
     "in the graph": Way("POD", "graph"),
-    "the same, MPI": Way("POD", "graph", mpi=True),
+    "the same, gloo": Way("POD", "graph", "gloo"),
+    "the same, MPI": Way("POD", "graph", "mpi"),
     "no calls": Way("CPU", alone=True),
 }
 HOST = Way("CPU")
@@ -95,16 +96,16 @@ def by_mpirun(ranks: int) -> list[str]:
 
 
 def torchrun(
-    device: str, code: str, *words: str, ranks: int | None = None, mpi: bool = False
+    device: str, code: str, *words: str, ranks: int | None = None, by: str = "memory"
 ) -> subprocess.Popen[str]:
     ranks = ranks or RANKS
     script = SCRIPTS / f"{len(list(SCRIPTS.iterdir()))}.py"
     script.write_text(code)
     of_torch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    start = [*by_mpirun(ranks), sys.executable] if mpi else [sys.executable, *of_torch]
+    start = [*by_mpirun(ranks), sys.executable] if by == "mpi" else [sys.executable, *of_torch]
     command = ["timeout", str(LIMIT_S), *start, str(script), *words]
     env = {**os.environ, "PJRT_DEVICE": device, "OMP_NUM_THREADS": "1"}
-    env["TORCH_XLA_CC_POD_COLLECTIVES"] = "mpi" if mpi else "gloo"
+    env["TORCH_XLA_CC_POD_COLLECTIVES"] = by
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "python"), env.get("PYTHONPATH", "")])
     return subprocess.Popen(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -118,7 +119,7 @@ def step_ms(way: Way, example: list[str]) -> float:
     said = []
     os.environ["TORCH_XLA_CC_CALLS"] = way.calls
     ranks, jobs = (1, RANKS) if way.alone else (RANKS, 1)
-    first, *others = [torchrun(way.device, *words, ranks=ranks, mpi=way.mpi) for _ in range(jobs)]
+    first, *others = [torchrun(way.device, *words, ranks=ranks, by=way.by) for _ in range(jobs)]
     with first as running:
         assert running.stdout is not None
         for line in running.stdout:

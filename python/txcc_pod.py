@@ -177,15 +177,16 @@ def _limit_s() -> float:
 
 
 def _by_mpi() -> bool:
-    """Whether device processes meet by MPI, and not by gloo."""
-    return _chosen(_COLLECTIVES, "gloo", "mpi") == "mpi"
+    """Whether device processes meet by MPI: not by gloo, nor in memory that they share."""
+    return _chosen(_COLLECTIVES, "gloo", "memory", "mpi") == "mpi"
 
 
-def _chosen(name: str, usual: str, other: str) -> str:
-    """What a variable of the environment says, which is one of two."""
-    value = os.environ.get(name, usual)
-    if value not in (usual, other):
-        raise ValueError(f"{name} = {value!r} must be {usual!r} or {other!r}")
+def _chosen(name: str, *possible: str) -> str | None:
+    """What a variable of the environment says, if it says something."""
+    value = os.environ.get(name)
+    if value is not None and value not in possible:
+        *others, last = map(repr, possible)
+        raise ValueError(f"{name} = {value!r} must be {', '.join(others)} or {last}")
     return value
 
 

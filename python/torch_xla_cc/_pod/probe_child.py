@@ -27,7 +27,7 @@ def main(path_of_jaxlib: str, rank: int, world: int, address: str, pipe: Connect
 
     import numpy as np
 
-    os.environ.pop("TORCH_XLA_CC_POD_COLLECTIVES", None)  # of MPI mpirun starts the ranks
+    os.environ["TORCH_XLA_CC_POD_COLLECTIVES"] = "gloo"  # start.py, which this is not, loads others
     from pod_device import buffers, programs, store  # type: ignore[import-not-found]
     from pod_device.jaxlib_xla import xla  # type: ignore[import-not-found]
     from pod_device.world import World  # type: ignore[import-not-found]

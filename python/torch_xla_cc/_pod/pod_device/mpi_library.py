@@ -1,7 +1,8 @@
-"""The MPI library that jaxlib loads: mpi_wrapper.cc, compiled for the MPI that is there.
+"""The MPI library that jaxlib loads: that of pod/memory, or one for the MPI that is there.
 
-jaxlib wants one by the names of MPItrampoline, and none is packaged. It is compiled once, and
-stands in the user's cache. jaxlib loads it when it is imported itself, so this comes before that.
+jaxlib wants one by the names of MPItrampoline, and no package has such a library of an MPI. So
+mpi_wrapper.cc is compiled once, and stands in the user's cache. jaxlib loads what is named to it
+when it is imported itself, so this comes before that.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from pathlib import Path
 
 from .errors import FAILED_PRECONDITION, Refused
 
+CHOICE = "TORCH_XLA_CC_POD_COLLECTIVES"  # "gloo", "memory" or "mpi"
+OF_MEMORY = Path(__file__).parents[2] / "libpod.so"  # pod/memory
 _WRAPPER = Path(__file__).with_name("mpi_wrapper.cc")
-CHOICE = "TORCH_XLA_CC_POD_COLLECTIVES"
+_HEADER = Path(__file__).with_name("expected.h")  # which it includes
+_LOADED = "MPITRAMPOLINE_LIB"
+_OTHERS = "MPITRAMPOLINE_"  # how it is loaded
 COMPILER = "TORCH_XLA_CC_MPICXX"
 LIBRARY = "TORCH_XLA_CC_MPI_LIBRARY"  # compiled before
-_LOADED = "MPITRAMPOLINE_LIB"
 _FLAGS = ("-std=c++17", "-O2", "-shared", "-fPIC", "-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX")
 _NAME = re.compile(rb"\0(MPIX?ABI_\w+)(?=\0)")
 _CONSTANT = re.compile(r"MPIX?ABI_[A-Z0-9_]+")
@@ -38,9 +42,14 @@ def wanted() -> bool:
 
 
 def prepare(jaxlib: Path) -> None:
-    """Of a process that is about to import jaxlib, which lies there; if MPI is what is wanted."""
+    """Of a process that is about to import jaxlib, which lies there."""
     global _failed
     if not wanted():
+        if os.environ.get(CHOICE, "memory") == "memory":
+            for name in [name for name in os.environ if name.startswith(_OTHERS)]:
+                del os.environ[name]
+            ctypes.CDLL(str(OF_MEMORY))  # jaxlib would end the process where it cannot
+            os.environ[_LOADED] = str(OF_MEMORY)
         return
     try:
         given = os.environ.get(LIBRARY)
@@ -87,7 +96,7 @@ def _built(jaxlib: Path) -> Path:
     used = compiler()
     source = _WRAPPER.read_text()
     shown = _run([used, "-show"])
-    key = hashlib.sha256("\n".join((source, used, shown, _state(jaxlib))).encode()).hexdigest()[:16]
+    key = hashlib.sha256("\n".join((source, _HEADER.read_text(), used, shown, _state(jaxlib))).encode()).hexdigest()[:16]
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torch_xla_cc"
     path = folder / f"mpi-{key}.so"
     try:
@@ -126,7 +135,7 @@ def _compile(used: str, source: str, jaxlib: Path, path: Path) -> None:
         whole = Path(making) / "mpi.cc"
         whole.write_text("\n".join((source, *_rest(source, _asked(jaxlib)), "")))
         made = Path(making) / "mpi.so"
-        command = [used, *_FLAGS, "-o", str(made), str(whole)]
+        command = [used, *_FLAGS, f"-I{_HEADER.parent}", "-o", str(made), str(whole)]
         _run(command)
         if not made.exists():
             raise Refused(FAILED_PRECONDITION, f"{' '.join(command)} makes nothing")

@@ -3,7 +3,7 @@
 // (mpi_library.py), which adds names for all that jaxlib asks for and never uses.
 //
 // Two things are not as in MPI. XLA splits the world where it wants a group, which waits for all
-// ranks, and only the members come: here a group is made of its members, whom `pod_mpi_expect` says
+// ranks, and only the members come: here a group is made of its members, whom `pod_expect` says
 // before. And nothing polls without pause: a rank that waits leaves the processor to those that
 // compute, which may be on the same machine, and can be told from one that computes.
 
@@ -20,10 +20,13 @@
 #include <thread>
 #include <vector>
 
+#include "expected.h"
+
 namespace {
 
 using Handle = std::uintptr_t;
-using Ranks = std::vector<int>;
+using pod::Expected;
+using pod::Ranks;
 
 constexpr int kYields = 200;
 constexpr std::chrono::microseconds kShortest{20};
@@ -120,29 +123,7 @@ const void* OrInPlace(const void* send, const void* receive) {
   return send == receive ? MPI_IN_PLACE : send;
 }
 
-// A group, and what XLA calls its first device.
-struct Expected {
-  int color;
-  Ranks ranks;
-};
-
-std::mutex groups_lock;
-std::vector<Expected> expected;
-std::set<Ranks> made;
-
-// The group that is wanted: the first that is expected whose first rank is `color`, and in which
-// this rank is at `key`.
-Ranks Wanted(int color, int key) {
-  int rank = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  const std::lock_guard<std::mutex> lock(groups_lock);
-  for (const Expected& group : expected) {
-    const Ranks& ranks = group.ranks;
-    const bool here = key < static_cast<int>(ranks.size()) && ranks[key] == rank;
-    if (here && group.color == color && made.insert(ranks).second) return ranks;
-  }
-  return {};
-}
+Expected expected;
 
 MPI_Comm control = MPI_COMM_NULL;  // a second world, for what follows
 
@@ -220,13 +201,8 @@ int MPIABI_THREAD_FUNNELED = MPI_THREAD_FUNNELED;
 int pod_mpi_serialized = MPI_THREAD_SERIALIZED;  // what is needed
 
 // The groups of a program that is about to run, in the order in which it meets in them.
-void pod_mpi_expect(const int* ranks, const int* sizes, const int* colors, int count) {
-  const std::lock_guard<std::mutex> lock(groups_lock);
-  expected.clear();
-  for (int i = 0; i < count; ++i) {
-    expected.push_back({colors[i], Ranks(ranks, ranks + sizes[i])});
-    ranks += sizes[i];
-  }
+void pod_expect(const int* ranks, const int* sizes, const int* colors, int count) {
+  expected.Set(ranks, sizes, colors, count);
 }
 
 // What rank 0 gives, in `bytes`.
@@ -257,7 +233,9 @@ int MPIABI_Comm_size(Handle comm, int* size) { return MPI_Comm_size(Comm(comm), 
 
 int MPIABI_Comm_split(Handle, int color, int key, Handle* result) {
   *result = MPIABI_COMM_NULL;
-  const Ranks ranks = Wanted(color, key);
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  const Ranks ranks = expected.Wanted(color, key, rank);
   if (ranks.empty()) return MPI_ERR_GROUP;
   if (const int error = Met(ranks, key); error != MPI_SUCCESS) return error;
   MPI_Group world = MPI_GROUP_NULL, group = MPI_GROUP_NULL;

@@ -23,12 +23,12 @@ _NOT_INLINED = protos.bytes_field(
 )
 
 
-def ordered(module: bytes, *, patient: bool = True, by_mpi: bool = False) -> bytes:
-    """A HloModuleProto with its collectives in order; if `patient`, of ranks that may come late.
+def ordered(module: bytes, *, patient: bool = True, by_names: bool = False) -> bytes:
+    """A HloModuleProto with its collectives in order; if `patient`, of ranks that gloo gives up.
 
-    By MPI they have the types that XLA gives to it.
+    `by_names`: XLA calls MPI's names, and they have the types that it gives to MPI.
     """
-    order = _Order(module, _IMPATIENT if patient else (), by_mpi=by_mpi)
+    order = _Order(module, _IMPATIENT if patient else (), by_names=by_names)
     if not order.meets(order.entry):
         return module
     order.go_through_entry()
@@ -38,8 +38,8 @@ def ordered(module: bytes, *, patient: bool = True, by_mpi: bool = False) -> byt
 class _Order:
     """Leads the token through the computations that have collectives."""
 
-    def __init__(self, module: bytes, impatient: Sequence[str], *, by_mpi: bool) -> None:
-        self._impatient, self._by_mpi = impatient, by_mpi
+    def __init__(self, module: bytes, impatient: Sequence[str], *, by_names: bool) -> None:
+        self._impatient, self._by_names = impatient, by_names
         self._found = dict(map(hlo.computation, protos.inside(module, hlo.COMPUTATIONS)))
         self.entry = protos.number(module, hlo.ENTRY_ID)
         self._ids = hlo.Ids(self._found)
@@ -223,7 +223,7 @@ class _Order:
         # XLA:CPU runs a call that writes nothing of what the next reads while that is under way.
         written = self._ids.new("not", hlo.TOKEN, [token.id])
         parameters.append(written)
-        if self._by_mpi:
+        if self._by_names:
             made = mpi_types.converted(self._ids, collective, inputs, self._retyped)
             if made is not None:
                 return self._returning([*parameters, *made.instructions], made.results, written)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import mpi_library, ordering, protos, stablehlo, types
+from . import ordering, protos, stablehlo, types
 from .errors import INVALID_ARGUMENT, UNIMPLEMENTED, Refused
 from .jaxlib_xla import xla
 from .meetings import Calls, Group, cliques, has_collectives, of_instructions, of_program
@@ -30,19 +30,28 @@ class Program(NamedTuple):
     calls: Calls  # these
     key: str  # of these
     impatient: bool  # as they are
-    cliques: tuple[Group, ...]  # for MPI
+    cliques: tuple[Group, ...]  # where XLA calls MPI's names
 
 
 def compiled(
-    client: Any, form: str, code: memoryview, options: memoryview, *, patient: bool = True
+    client: Any,
+    form: str,
+    code: memoryview,
+    options: memoryview,
+    *,
+    by_names: bool = False,
+    patient: bool = True,
 ) -> Program:
-    """Of a HloModuleProto ("hlo") or StableHLO ("mlir"), with a CompileOptionsProto."""
+    """Of a HloModuleProto ("hlo") or StableHLO ("mlir"), with a CompileOptionsProto.
+
+    `by_names`: XLA calls MPI's names, and not gloo.
+    """
     settings, devices = _settings(client, bytes(options))
     module: str | bytes
     if form == "hlo":
         hlo = bytes(code)
         if settings.num_replicas > 1:  # ranks, which may have programs of their own
-            hlo = ordering.ordered(hlo, patient=patient, by_mpi=mpi_library.wanted())
+            hlo = ordering.ordered(hlo, patient=patient and not by_names, by_names=by_names)
         text = xla.mlir.xla_computation_to_mlir_module(xla.XlaComputation(hlo))
         module = stablehlo.with_donors(text, protos.donated_parameters(hlo))
     elif form == "mlir":
@@ -50,7 +59,7 @@ def compiled(
     else:
         raise Refused(UNIMPLEMENTED, f"programs in the format {form!r} are not taken by the pod")
     loaded = client.compile_and_load(module, devices, settings)
-    program = _known(client, loaded, bytes(options))
+    program = _known(client, loaded, bytes(options), by_names)
     if program.collectives and form == "mlir" and settings.num_replicas > 1:
         raise Refused(
             UNIMPLEMENTED,
@@ -71,7 +80,9 @@ def serialized(client: Any, program: Program) -> bytes:
     return b"".join((_MAGIC, sizes, program.options, code))
 
 
-def loaded(client: Any, code: memoryview, options: memoryview) -> Program:
+def loaded(
+    client: Any, code: memoryview, options: memoryview, *, by_names: bool = False
+) -> Program:
     """What was serialized; with other options, if there are any."""
     start = len(_MAGIC)
     if bytes(code[:start]) != _MAGIC:
@@ -81,7 +92,7 @@ def loaded(client: Any, code: memoryview, options: memoryview) -> Program:
     own = bytes(options) or bytes(code[start : start + size])
     settings, devices = _settings(client, own)
     program = client.deserialize_executable(bytes(code[start + size :]), devices, settings)
-    return _known(client, program, own)
+    return _known(client, program, own, by_names)
 
 
 def _settings(client: Any, serialized: bytes) -> tuple[Any, Any]:
@@ -108,7 +119,7 @@ def _settings(client: Any, serialized: bytes) -> tuple[Any, Any]:
     return settings, xla.DeviceList(devices)
 
 
-def _known(client: Any, loaded: Any, options: bytes) -> Program:
+def _known(client: Any, loaded: Any, options: bytes, by_names: bool) -> Program:
     settings = xla.CompileOptions.ParseFromString(options)
     build = settings.executable_build_options
     replicas = max(settings.num_replicas, build.num_replicas)
@@ -146,7 +157,7 @@ def _known(client: Any, loaded: Any, options: bytes) -> Program:
         calls,
         calls.key(),
         calls.is_impatient(),
-        cliques(text, *place) if mpi_library.wanted() else (),
+        cliques(text, *place) if by_names else (),
     )
 
 

@@ -154,11 +154,23 @@ class Server:
 
     def _compile(self, request: int, body: Reader) -> None:
         number, form, code, options = body.number(), body.text(), body.content(), body.content()
-        self._build(request, number, lambda: programs.compiled(self._client, form, code, options))
+        assert self._world is not None
+        by_names = self._world.by_names
+        self._build(
+            request,
+            number,
+            lambda: programs.compiled(self._client, form, code, options, by_names=by_names),
+        )
 
     def _load(self, request: int, body: Reader) -> None:
         number, code, options = body.number(), body.content(), body.content()
-        self._build(request, number, lambda: programs.loaded(self._client, code, options))
+        assert self._world is not None
+        by_names = self._world.by_names
+        self._build(
+            request,
+            number,
+            lambda: programs.loaded(self._client, code, options, by_names=by_names),
+        )
 
     def _build(self, request: int, number: int, make: Callable[[], programs.Program]) -> None:
         def build() -> None:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import attendance, buffers, first, lines, meetings, mpi, mpi_library
+from . import attendance, buffers, first, lines, meetings, memory, mpi, mpi_library, mpi_names
 from .errors import DEADLINE_EXCEEDED, UNAVAILABLE, Refused
 from .jaxlib_xla import xla
 
@@ -41,7 +41,7 @@ class World:
         self._shrinks = False  # the program that ran last: the buffers of connections
         self._complete = False
         self._attendance: attendance.Host | attendance.Guest | None = None
-        self._mpi: mpi.Mpi | None = None
+        self._names: mpi_names.Names | None = None  # None: gloo
         if self.size == 1:
             self.client = xla.get_tfrt_cpu_client(asynchronous=False, num_devices=1)
         else:
@@ -52,8 +52,13 @@ class World:
         """An orderly end: rank 0 waits for the others."""
         if self._attendance is not None and self._complete:
             self._attendance.leave()
-            if self._mpi is not None:
-                self._mpi.end()
+            if self._names is not None:
+                self._names.end()
+
+    @property
+    def by_names(self) -> bool:
+        """Whether XLA calls MPI's names, and not gloo."""
+        return self._names is not None
 
     def meets(
         self,
@@ -66,20 +71,22 @@ class World:
         """A program with collectives is about to run: compare these with what others run.
 
         The first time before it does; else as it does. `impatient`: gloo gives up in it on a rank
-        that comes 30 s late, and nothing makes all meet before. `cliques`: what MPI is to connect.
+        that comes 30 s late, and nothing makes all meet before. `cliques`: what is to be connected
+        where it is not gloo that does it.
         """
-        if self._mpi is not None:
-            self._mpi.expect(cliques)
+        if self._names is not None:
+            self._names.expect(cliques)
         if self._attendance is None or not calls.groups:
             return
         # Of a new group gloo connects the ranks, and waits 30 s for each. Where a program has
         # several groups, others may not come before the first has met.
         first = calls.groups[0][0]
-        awaits = first not in self._met or (impatient and len(calls.groups) == 1)
+        gloo = self._names is None
+        awaits = first not in self._met or (gloo and impatient and len(calls.groups) == 1)
         if self._shrinks:
             buffers.widen()
         known, _ = self._said.use(key)
-        self._shrinks = not known and calls.has("reduce-scatter")
+        self._shrinks = gloo and not known and calls.has("reduce-scatter")
         self._met.add(first)
         asks = "awaits" if awaits else "" if known else "asks"
         self._attendance.begin(key, None if known else calls, asks)
@@ -147,11 +154,17 @@ class World:
         host, port = _split(address)
         timeout_s = self.timeout_s
         own = _own_address(host, port)
+
+        def heard(what: str) -> None:
+            lost(what)
+            if self._names is not None:
+                self._names.lost(what)
+
         if self.rank == 0:
             # On this machine alone, if all ranks are.
             listens = host if host in lines.LOCALHOSTS else ""
             attends = attendance.Host(
-                (listens, port), self.size, token, lost, self._where, self._wanted
+                (listens, port), self.size, token, heard, self._where, self._wanted
             )
             self._attendance = attends
             loopback = lines.is_loopback(own)  # as a machine's name stands for in its own files
@@ -172,7 +185,7 @@ class World:
                 self.size,
                 token,
                 timeout_s,
-                lost,
+                heard,
                 self._where,
                 self._wanted,
             )
@@ -186,10 +199,12 @@ class World:
             shutdown_on_destruction=False,
         )
         peers.connect()
-        if self._mpi is None:
+        if self._names is None:
+            self._names = memory.joined(peers, self.rank, self.size, timeout_s)
+        if self._names is None:
             collectives = xla.make_gloo_tcp_collectives(distributed_client=peers, hostname=own)
         else:
-            collectives = self._mpi.collectives
+            collectives = self._names.collectives
         self._held += [peers, collectives]
         client = xla.get_tfrt_cpu_client(
             asynchronous=False,
@@ -199,20 +214,20 @@ class World:
             collectives=collectives,
             num_devices=1,
         )
-        if self._mpi is not None:
-            self._mpi.devices = {device.process_index: device.id for device in client.devices()}
+        if self._names is not None:
+            self._names.devices = {device.process_index: device.id for device in client.devices()}
         return client
 
     def _address(self, options: Mapping[str, str]) -> tuple[str, str]:
         """Where they meet, and the token. By MPI rank 0 says both."""
         if not mpi_library.wanted():
             return options["coordinator"], options.get("token", "")
-        self._mpi = mpi.Mpi(self.rank, self.size)
+        self._names = by_mpi = mpi.Mpi(self.rank, self.size)
 
         def chosen() -> str:
             return f"{lines.joined(options['master'], _free_port())} {secrets.token_hex(16)}"
 
-        address, token = self._mpi.said_by_first(chosen, self.rank).split()
+        address, token = by_mpi.said_by_first(chosen, self.rank).split()
         return address, token
 
 

@@ -1,0 +1,135 @@
+#include "pod/memory/messages.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+namespace xla_cc::pod::memory {
+namespace {
+
+// Copies to or from the place of the `at`th byte of a ring, which may be in two pieces.
+template <typename Copied>
+void Around(size_t ring, uint64_t at, size_t bytes, const Copied& copied) {
+  const size_t place = at % ring;
+  const size_t first = std::min(bytes, ring - place);
+  copied(place, 0, first);
+  if (bytes > first) copied(0, first, bytes - first);
+}
+
+}  // namespace
+
+uint64_t Messages::Send(int group, int to, const std::byte* bytes, size_t size) {
+  const std::lock_guard<std::mutex> lock(lock_);
+  const Announced what{static_cast<uint64_t>(group), size};
+  const uint64_t number = Added(sent_[to], const_cast<std::byte*>(bytes), what);
+  GoOn();
+  return number;
+}
+
+uint64_t Messages::Receive(int group, int from, std::byte* bytes, size_t size) {
+  const std::lock_guard<std::mutex> lock(lock_);
+  return Added(received_[from], bytes, {static_cast<uint64_t>(group), size});
+}
+
+void Messages::Wait(uint64_t number) {
+  const auto is_done = [&] {
+    const std::lock_guard<std::mutex> lock(lock_);
+    while (under_way_.count(number) != 0) {
+      if (!GoOn()) return false;
+    }
+    return true;
+  };
+  if (!memory::Wait(region_.BellOf(region_.rank()), region_.ended(), is_done)) {
+    region_.FailEnded();
+  }
+}
+
+uint64_t Messages::Added(Queue& queue, std::byte* bytes, const Announced& what) {
+  queue.push_back({++last_, bytes, what});
+  under_way_.insert(last_);
+  return last_;
+}
+
+bool Messages::GoOn() {
+  if (region_.ended()) region_.FailEnded();
+  const bool sent = Go(sent_, [this](int to, Going& one) { return Push(to, one); });
+  return Go(received_, [this](int from, Going& one) { return Pull(from, one); }) || sent;
+}
+
+template <typename Step>
+bool Messages::Go(std::map<int, Queue>& queues, const Step& step) {
+  bool went = false;
+  for (auto& [rank, queue] : queues) {
+    while (!queue.empty() && step(rank, queue.front())) {
+      went = true;
+      const Going& first = queue.front();
+      if (!first.announced || first.done < first.what.size) continue;
+      under_way_.erase(first.number);
+      queue.pop_front();
+    }
+  }
+  return went;
+}
+
+bool Messages::Push(int to, Going& message) {
+  RingState& head = region_.RingHead(region_.rank(), to);
+  std::byte* ring = region_.RingBytes(region_.rank(), to);
+  const uint64_t written = head.written;
+  size_t room = region_.ring_bytes() - (written - head.read);
+  if (!message.announced && room < sizeof(Announced)) return false;
+  uint64_t now = written;
+  const auto put = [&](const std::byte* from, size_t bytes) {
+    Around(region_.ring_bytes(), now, bytes, [&](size_t place, size_t offset, size_t count) {
+      std::memcpy(ring + place, from + offset, count);
+    });
+    now += bytes;
+    room -= bytes;
+  };
+  if (!message.announced) {
+    put(reinterpret_cast<const std::byte*>(&message.what), sizeof(Announced));
+    message.announced = true;
+  }
+  const size_t count = std::min(room, message.what.size - message.done);
+  if (count != 0) put(message.bytes + message.done, count);
+  message.done += count;
+  if (now == written) return false;
+  head.written = now;
+  Ring(region_.BellOf(to));
+  return true;
+}
+
+bool Messages::Pull(int from, Going& message) {
+  RingState& head = region_.RingHead(from, region_.rank());
+  const std::byte* ring = region_.RingBytes(from, region_.rank());
+  const uint64_t read = head.read;
+  size_t there = head.written - read;
+  uint64_t now = read;
+  const auto take = [&](std::byte* to, size_t bytes) {
+    Around(region_.ring_bytes(), now, bytes, [&](size_t place, size_t offset, size_t count) {
+      std::memcpy(to + offset, ring + place, count);
+    });
+    now += bytes;
+    there -= bytes;
+  };
+  if (!message.announced) {
+    if (there < sizeof(Announced)) return false;
+    Announced sent{};
+    take(reinterpret_cast<std::byte*>(&sent), sizeof(sent));
+    if (sent.size != message.what.size || sent.group != message.what.group) {
+      throw Failure("rank " + std::to_string(region_.rank()) + " receives " +
+                    std::to_string(message.what.size) + " bytes of rank " + std::to_string(from) +
+                    " in group " + std::to_string(message.what.group) + ", and that one sends " +
+                    std::to_string(sent.size) + " in group " + std::to_string(sent.group));
+    }
+    message.announced = true;
+  }
+  const size_t count = std::min(there, message.what.size - message.done);
+  if (count != 0) take(message.bytes + message.done, count);
+  message.done += count;
+  if (now == read) return false;
+  head.read = now;
+  Ring(region_.BellOf(from));
+  return true;
+}
+
+}  // namespace xla_cc::pod::memory
