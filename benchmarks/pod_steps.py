@@ -7,7 +7,7 @@ a run at each call and with calls that stay in the graph; the latter by gloo, an
 device processes speak MPI, in the place of memory that they share; as four jobs of one rank at a time, on CPU devices, which is what a step takes
 without calls ("nan" where the example needs other ranks); and on CPU devices between which the host
 carries each call (docs/distributed.md). A step is from one loss that a rank prints to the next;
-medians after the first ten. Then 64 MiB to the device and back beside memcpy, and the time from
+medians after the first ten, of the jobs the mean. Then 64 MiB to the device and back beside memcpy, and the time from
 torchrun's start to the first sum, beside gloo's. Machines differ, and are busy: what is to be
 compared is of one run.
 """
@@ -129,6 +129,8 @@ def step_ms(way: Way, example: list[str]) -> float:
         other.communicate()
     if running.returncode or len(said) != steps:
         return float("nan")
+    if way.alone:  # a job has a processor for some steps, and then for none
+        return (said[-1] - said[WARM]) / (steps - WARM - 1) * 1e3
     each_s = [after - before for before, after in itertools.pairwise(said)]
     return statistics.median(each_s[WARM:]) * 1e3
 

@@ -21,8 +21,8 @@ struct Event {
 
 struct DeviceDescription {
   int id;  // of the process as well: each has one device
-  std::string kind, text;
-  NamedValue process;  // its only attribute
+  std::string kind, text, collectives;
+  NamedValue attributes[2];  // the process, and how its collectives go; of one rank there are none
 };
 
 struct Device {

@@ -91,19 +91,28 @@ Options ReadOptions(const abi::NamedValue* values, size_t count) {
   return options;
 }
 
-std::unique_ptr<abi::DeviceDescription> Describe(int process) {
+abi::NamedValue Named(std::string_view name, abi::NamedValue::Kind kind) {
+  abi::NamedValue value = {};
+  value.head.struct_size = sizeof(value);
+  value.name = name.data();
+  value.name_size = name.size();
+  value.kind = kind;
+  return value;
+}
+
+std::unique_ptr<abi::DeviceDescription> Describe(int process, const std::string& collectives) {
   auto description = std::make_unique<abi::DeviceDescription>();
   description->id = process;
   description->kind = kKind;
   description->text = "PodDevice(id=" + std::to_string(process) + ")";
-  abi::NamedValue& attribute = description->process;
-  attribute = {};
-  attribute.head.struct_size = sizeof(attribute);
-  attribute.name = "process_index";
-  attribute.name_size = 13;
-  attribute.kind = abi::NamedValue::Kind::kInt64;
-  attribute.int64 = process;
-  attribute.size = 1;
+  auto& [of_process, of_collectives] = description->attributes;
+  of_process = Named("process_index", abi::NamedValue::Kind::kInt64);
+  of_process.int64 = process;
+  of_process.size = 1;
+  description->collectives = collectives;
+  of_collectives = Named("collectives", abi::NamedValue::Kind::kString);
+  of_collectives.string = description->collectives.data();
+  of_collectives.size = description->collectives.size();
   return description;
 }
 
@@ -125,8 +134,9 @@ void Create(abi::ClientCreateArgs& args) {
   const auto count = static_cast<int>(answer.Int());
   client->topology.platform_name = kPlatformName;
   client->topology.platform_version = answer.Text();
+  const std::string collectives(answer.Text());
   for (int process = 0; process < count; ++process) {
-    auto& description = client->topology.descriptions.emplace_back(Describe(process));
+    auto& description = client->topology.descriptions.emplace_back(Describe(process, collectives));
     client->topology.list.push_back(description.get());
     const bool own = process == client->process;
     auto device = std::make_unique<abi::Device>(

@@ -14,8 +14,8 @@ using Description = abi::DeviceDescription;
 void Id(abi::GetArgs<Description, int>& args) { args.value = args.thing->id; }
 
 void Attributes(abi::GetSizedArgs<Description, const abi::NamedValue>& args) {
-  args.elements = &args.thing->process;
-  args.size = 1;
+  args.elements = args.thing->attributes;
+  args.size = args.thing->collectives.empty() ? 1 : 2;
 }
 
 void DeviceKind(abi::GetTextArgs<Description>& args) {

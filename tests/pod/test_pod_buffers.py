@@ -47,6 +47,7 @@ def test_while_a_new_program_waits(monkeypatch):
     monkeypatch.setattr(buffers, "widen", lambda: widened.append(len(widened)))
     world = World({"rank": "0", "world": "1"}, print, str)
     world._attendance = Attendance()
+    assert not world.by_names  # but by gloo
     found = []
     for op in ("all-reduce", "reduce-scatter", "reduce-scatter"):
         calls = meetings.one((0, 1), op)
@@ -60,7 +61,8 @@ def test_while_a_new_program_waits(monkeypatch):
 @pytest.mark.parametrize("groups", [[[0, 1, 2]], [[0, 1], [2, 3]]])
 def test_after_a_little_reduce_scatter(groups):
     """Small after it, wide at the next collective; again after a larger one, not after the same."""
-    with pods.ranks(sum(map(len, groups))) as ranks:
+    by_gloo = {"TORCH_XLA_CC_POD_COLLECTIVES": "gloo"}
+    with pods.ranks(sum(map(len, groups)), **by_gloo) as ranks:
         found = ranks.run(pods.joined, several_ranks.scatters_little, groups)
     if any(isinstance(sizes, str) for sizes in found):
         pytest.skip(f"the sockets of another process cannot be looked at here: {found[0]}")

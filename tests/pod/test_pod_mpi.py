@@ -137,7 +137,7 @@ def test_a_library_that_others_may_write_is_not_loaded(tmp_path):
 )  # fmt: skip
 def test_what_mpirun_says_is_what_torchrun_would(cache, said, found):
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
-    code = f"import os, txcc_pod; print(*[os.environ.get(name) for name in {names}])"
+    code = f"import os, torch_xla, txcc_pod; print(*[os.environ.get(name) for name in {names}])"
     done = run([sys.executable, "-c", code], environment(cache, **said))
     assert done.stdout.split() == found, done.stderr
 
@@ -158,7 +158,7 @@ CLIENT = "import torch_xla, txcc_pod; txcc_pod.register(); torch_xla.device()"
             {"TORCH_XLA_CC_POD_PROGRAMS": "smae"},
             "TORCH_XLA_CC_POD_PROGRAMS = 'smae' must be 'any' or 'same'",
         ),
-        ({CHOICE: "nccl"}, f"{CHOICE} = 'nccl' must be 'gloo' or 'mpi'"),
+        ({CHOICE: "nccl"}, f"{CHOICE} = 'nccl' must be 'gloo', 'memory' or 'mpi'"),
     ],
 )
 def test_says_what_is_missing(cache, more, said):

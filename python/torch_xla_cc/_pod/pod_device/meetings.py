@@ -26,7 +26,7 @@ COLLECTIVES = (
     *("ragged-all-to-all", "reduce-scatter"),
 )
 _COMPUTATION = re.compile(r"^(ENTRY )?%?(\S+) \(.*\{$")
-_INSTRUCTION = re.compile(
+INSTRUCTION = re.compile(
     rf"^\s*(?:ROOT )?\S+ = (?P<type>.+?) (?P<op>{'|'.join(COLLECTIVES)})(?:-start)?\((?P<rest>.*)$"
 )
 _CALLED = re.compile(
@@ -116,7 +116,7 @@ def calls_of(text: str) -> Calls:
 
 def has_collectives(text: str) -> bool:
     """Whether a program, given as HLO, meets other ranks."""
-    return any(map(_INSTRUCTION.match, text.splitlines()))
+    return any(map(INSTRUCTION.match, text.splitlines()))
 
 
 def of_program(text: str, rank: int, size: int) -> Calls:
@@ -210,7 +210,7 @@ def _in_order(
     And whether it comes to each, whatever its branches and loops do.
     """
     for line in computations.get(name, []):
-        if match := _INSTRUCTION.match(line):
+        if match := INSTRUCTION.match(line):
             yield match, always
             continue
         for how, one, several in _CALLED.findall(line):

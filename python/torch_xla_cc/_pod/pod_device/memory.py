@@ -42,8 +42,8 @@ class Memory(Names):
         self.library.pod_memory_end(what.encode())
 
 
-def joined(peers: Any, rank: int, size: int, timeout_s: float) -> Memory | None:
-    """That of all ranks; None if they are to meet by gloo. Raises where they do not agree."""
+def joined(peers: Any, rank: int, size: int, timeout_s: float) -> tuple[Memory | None, str]:
+    """That of all ranks; None if they are to meet by gloo, and why. Raises if they do not agree."""
 
     def get(key: str) -> _Said:
         said: _Said = json.loads(peers.blocking_key_value_get(_KEY + key, int(timeout_s * 1000)))
@@ -60,7 +60,7 @@ def joined(peers: Any, rank: int, size: int, timeout_s: float) -> Memory | None:
         agreed = get("all")
         if "error" in agreed:
             raise Refused(INVALID_ARGUMENT, agreed["error"])
-        return Memory(descriptor, rank, size) if agreed["memory"] else None
+        return Memory(descriptor, rank, size) if agreed["memory"] else None, agreed["why"]
     finally:
         if descriptor >= 0:
             os.close(descriptor)
@@ -71,8 +71,8 @@ def _own(rank: int, size: int, get: Callable[[str], _Said]) -> tuple[_Said, int]
     own: _Said = {"choice": os.environ.get(CHOICE, ""), "why": "", "machine": _machine()}
     try:
         if own["choice"] == "gloo":
-            raise _Cannot("it is to use gloo")
-        if os.environ.get(_SPMD, "0").lower() not in ("", "0", "false"):
+            raise _Cannot(f"{CHOICE} says so")
+        if not own["choice"] and os.environ.get(_SPMD, "0").lower() not in ("", "0", "false"):
             raise _Cannot("it uses torch_xla's SPMD mode")
         if rank:
             return own, _opened(get("0"), own, size)

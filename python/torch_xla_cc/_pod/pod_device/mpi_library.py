@@ -96,7 +96,9 @@ def _built(jaxlib: Path) -> Path:
     used = compiler()
     source = _WRAPPER.read_text()
     shown = _run([used, "-show"])
-    key = hashlib.sha256("\n".join((source, _HEADER.read_text(), used, shown, _state(jaxlib))).encode()).hexdigest()[:16]
+    key = hashlib.sha256(
+        "\n".join((source, _HEADER.read_text(), used, shown, _state(jaxlib))).encode()
+    ).hexdigest()[:16]
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torch_xla_cc"
     path = folder / f"mpi-{key}.so"
     try:

@@ -1,16 +1,20 @@
 """Types that XLA does not give to MPI: they go as others, to which they are converted and back.
 
 XLA refuses float16 and what is smaller where it names a type to MPI: in reductions, and gathers.
+Memory that ranks share is an MPI for it (mpi_names.py).
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from . import hlo
 from .errors import UNIMPLEMENTED, Refused
+from .meetings import INSTRUCTION
+from .mpi_library import CHOICE
 
 _U8, _U16, _F16, _F32, _BF16 = 6, 7, 10, 11, 16  # of xla_data.proto
 _F8 = (19, 20, 23, 24, 25)
@@ -28,7 +32,20 @@ _BYTES = {
     **dict.fromkeys((_S64, _U64, _F64, _C64), 8),
     _C128: 16,
 }
+_SMALL = re.compile(r"\b(f16|bf16|f8\w+)\[")
 _MOST_BYTES = 2**31 - 1  # XLA counts by int where it calls MPI
+
+
+def check(text: str) -> None:
+    """Refuse a program of partitions, given as HLO, that has such types: they are as XLA made it."""
+    for line in text.splitlines():
+        match = INSTRUCTION.match(line)
+        if match and match["op"] in _GOES and (kind := _SMALL.search(match["type"])):
+            raise Refused(
+                UNIMPLEMENTED,
+                f"{match['op']} of {kind[1]} in torch_xla's SPMD mode, which XLA does by gloo alone. "
+                f"Set {CHOICE}=gloo, or call use_spmd() before a device is used",
+            )
 
 
 class Converted(NamedTuple):
@@ -53,8 +70,8 @@ def converted(
         if size > _MOST_BYTES:
             raise Refused(
                 UNIMPLEMENTED,
-                f"{collective.opcode} of {size} bytes, but by MPI a rank gives at most "
-                f"{_MOST_BYTES} to one. Split the tensor, or use gloo",
+                f"{collective.opcode} of {size} bytes, but a rank gives at most {_MOST_BYTES} to "
+                f"one, by MPI or memory. Split the tensor, or set {CHOICE}=gloo",
             )
     how, types = _GOES.get(collective.opcode, ("", {}))
     shapes = [i.shape for i in inputs]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import ordering, protos, stablehlo, types
+from . import mpi_types, ordering, protos, stablehlo, types
 from .errors import INVALID_ARGUMENT, UNIMPLEMENTED, Refused
 from .jaxlib_xla import xla
 from .meetings import Calls, Group, cliques, has_collectives, of_instructions, of_program
@@ -144,6 +144,8 @@ def _known(client: Any, loaded: Any, options: bytes, by_names: bool) -> Program:
         for kind, output in zip(kinds, outputs, strict=True)
     ]
     text = module.to_string()
+    if by_names and partitions > 1:
+        mpi_types.check(text)
     place = client.process_index(), len(client.devices())
     calls = of_program(text, *place)
     collectives = max(1, calls.total()) if has_collectives(text) else 0

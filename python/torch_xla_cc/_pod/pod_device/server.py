@@ -70,7 +70,7 @@ class Server:
             self._runs.watch(self._world.late, self._world.stalled)
         version = f"torch_xla_cc pod on jaxlib's {self._client.platform_version}"
         answer = Writer().number(self._world.rank).number(self._world.size).text(version)
-        self._line.answer(request, answer)
+        self._line.answer(request, answer.text(self._world.collectives))
 
     def _failed(self, error: BaseException) -> None:
         if self._world is not None:

@@ -42,6 +42,7 @@ class World:
         self._complete = False
         self._attendance: attendance.Host | attendance.Guest | None = None
         self._names: mpi_names.Names | None = None  # None: gloo
+        self.collectives = ""  # how they go, in words; of one rank there are none
         if self.size == 1:
             self.client = xla.get_tfrt_cpu_client(asynchronous=False, num_devices=1)
         else:
@@ -200,7 +201,8 @@ class World:
         )
         peers.connect()
         if self._names is None:
-            self._names = memory.joined(peers, self.rank, self.size, timeout_s)
+            self._names, why = memory.joined(peers, self.rank, self.size, timeout_s)
+            self.collectives = "memory" if self._names else f"gloo: {why}"
         if self._names is None:
             collectives = xla.make_gloo_tcp_collectives(distributed_client=peers, hostname=own)
         else:
@@ -223,6 +225,7 @@ class World:
         if not mpi_library.wanted():
             return options["coordinator"], options.get("token", "")
         self._names = by_mpi = mpi.Mpi(self.rank, self.size)
+        self.collectives = "MPI"
 
         def chosen() -> str:
             return f"{lines.joined(options['master'], _free_port())} {secrets.token_hex(16)}"
