@@ -91,6 +91,7 @@ def on_jaxlib():
 
 
 def main():
+    os.environ["TORCH_XLA_CC_POD_COLLECTIVES"] = "gloo"
     began = time.perf_counter()
     pod = torch_xla_cc.launch(on_the_pod, nprocs=RANKS, pod=True)[0]
     took = time.perf_counter() - began

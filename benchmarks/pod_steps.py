@@ -4,12 +4,12 @@
 
 Steps of the demo's transformer and of examples/clients, on four ranks: by torchrun on the pod, with
 a run at each call and with calls that stay in the graph; the latter by gloo, and by mpirun, where
-device processes speak MPI, in the place of memory that they share; as four jobs of one rank at a time, on CPU devices, which is what a step takes
-without calls ("nan" where the example needs other ranks); and on CPU devices between which the host
-carries each call (docs/distributed.md). A step is from one loss that a rank prints to the next;
-medians after the first ten, of the jobs the mean. Then 64 MiB to the device and back beside memcpy, and the time from
-torchrun's start to the first sum, beside gloo's. Machines differ, and are busy: what is to be
-compared is of one run.
+device processes speak MPI, in the place of memory that they share; as four jobs of one rank at a
+time, on CPU devices, which is what a step takes without calls ("nan" where the example needs other
+ranks); and on CPU devices between which the host carries each call (docs/distributed.md). A step is
+from one loss that a rank prints to the next: medians after the first ten, of the jobs the mean.
+Then 64 MiB to the device and back beside memcpy, and the time from torchrun's start to the first
+sum, beside gloo's. Machines differ, and are busy: what is to be compared is of one run.
 """
 
 from __future__ import annotations

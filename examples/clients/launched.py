@@ -1,8 +1,8 @@
 """What the examples of torch_xla's own training code share: model, data, and how ranks start.
 
 Ranks are threads on four virtual CPU devices, or on as many as `--ranks` says; under torchrun each
-is a process. `--plain` trains the same model on the batches of all ranks together, in plain torch
-on the CPU: the losses are to be the same.
+is a process, and it says how many. `--plain` trains the same model on the batches of all ranks
+together, in plain torch on the CPU: the losses are to be the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import nn
 
 os.environ.setdefault("TORCH_XLA_CC_FALLBACK", "allow")
 
-RANKS = 4  # unless --ranks says another number
+RANKS = int(os.environ.get("WORLD_SIZE", "4"))  # unless --ranks says another number
 ROWS = 16  # of a rank's batch
 
 
@@ -101,6 +101,8 @@ def main(
     for name, value in {"steps": 30, "ranks": RANKS, **defaults}.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
     options = parser.parse_args()
+    if "RANK" in os.environ and options.ranks != RANKS and not options.plain:
+        parser.error(f"--ranks={options.ranks}, and torchrun has started {RANKS}")
     RANKS = options.ranks
     if options.plain:
         losses = plain(options.steps, clip=bool(getattr(options, "clip", True)))

@@ -4,14 +4,17 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "pod/memory/group.h"
 #include "pod/memory/messages.h"
@@ -25,6 +28,7 @@ namespace {
 namespace memory = xla_cc::pod::memory;
 
 using Handle = std::uintptr_t;
+using Kind = memory::Message::Kind;
 using memory::Reduction;
 using memory::Type;
 
@@ -54,7 +58,8 @@ struct Process {
   std::vector<std::unique_ptr<memory::Group>> groups;
 };
 
-std::unique_ptr<Process> process;
+// Never freed: threads may wait in it when the process ends.
+std::atomic<Process*> process{nullptr};
 pod::Expected expected;
 std::mutex making;  // groups
 std::mutex saying;
@@ -68,31 +73,49 @@ void Say(const std::string& what) {
 // An error, where it fails; and from then on each call fails, and so does what waits.
 template <typename Do>
 int Done(const Do& work) {
-  if (process == nullptr) {
+  Process* const own = process;
+  if (own == nullptr) {
     Say("this process has not begun to meet others in memory");
     return kFailed;
   }
   try {
-    work();
+    work(*own);
     return kSuccess;
   } catch (const std::exception& failure) {
-    Say(failure.what());
-    process->region.End(failure.what());
+    own->region.End(failure.what());
+    Say(own->region.why());  // the first: XLA goes on after some of them
     return kFailed;
   }
 }
 
-memory::Group& GroupOf(Handle comm) {
+memory::Group& GroupOf(Process& own, Handle comm) {
   const std::lock_guard<std::mutex> lock(making);
-  if (comm <= kWorld || comm - kWorld > process->groups.size()) {
+  if (comm <= kWorld || comm - kWorld > own.groups.size()) {
     throw memory::Failure("there is no group " + std::to_string(comm));
   }
-  return *process->groups[comm - kWorld - 1];
+  return *own.groups[comm - kWorld - 1];
 }
 
-Type TypeOf(Handle type) { return static_cast<Type>(type); }
+Type TypeOf(Handle type) {
+  const auto known = static_cast<Type>(type);
+  if (memory::SizeOf(known) == 0) {
+    throw memory::Failure("a type of MPI that is not known here: " + std::to_string(type));
+  }
+  return known;
+}
 
-size_t BytesOf(int count, Handle type) { return count * memory::SizeOf(TypeOf(type)); }
+// XLA counts by int: of more it would give the rest.
+size_t CountOf(int count) {
+  if (count >= 0) return count;
+  throw memory::Failure("a collective of more elements than an int counts. Use gloo for it: " +
+                        std::to_string(count));
+}
+
+size_t BytesOf(int count, Handle type) { return CountOf(count) * memory::SizeOf(TypeOf(type)); }
+
+memory::Message Named(Kind kind, const memory::Group& group, size_t size) {
+  return {kind, static_cast<uint64_t>(group.number()), size};
+}
 
 const std::byte* Given(const void* bytes) { return static_cast<const std::byte*>(bytes); }
 std::byte* Result(void* bytes) { return static_cast<std::byte*>(bytes); }
@@ -137,7 +160,8 @@ int MPIABI_THREAD_FUNNELED = 1;
 // Before all else: the file that the ranks share.
 int pod_memory_begin(int descriptor, int rank, int size) {
   try {
-    process = std::make_unique<Process>(descriptor, rank, size);
+    if (process != nullptr) throw memory::Failure("this process shares memory already");
+    process = new Process(descriptor, rank, size);
     return kSuccess;
   } catch (const std::exception& failure) {
     Say(failure.what());
@@ -151,7 +175,8 @@ int pod_memory_most_ranks() { return memory::kMostRanks; }
 
 // Whoever waits gets an error that says so.
 void pod_memory_end(const char* why) {
-  if (process != nullptr) process->region.End(why);
+  Process* const own = process;
+  if (own != nullptr) own->region.End(why);
 }
 
 // The groups of a program that is about to run, in the order in which it meets in them.
@@ -173,26 +198,30 @@ int MPIABI_Finalize() { return kSuccess; }
 
 int MPIABI_Comm_rank(Handle comm, int* rank) {
   *rank = 0;  // XLA does not look whether it failed; what it asks next does
-  return Done([&] { *rank = comm == kWorld ? process->region.rank() : GroupOf(comm).place(); });
+  return Done([&](Process& own) {
+    *rank = comm == kWorld ? own.region.rank() : GroupOf(own, comm).place();
+  });
 }
 
 int MPIABI_Comm_size(Handle comm, int* size) {
   *size = 1;
-  return Done([&] { *size = comm == kWorld ? process->region.size() : GroupOf(comm).size(); });
+  return Done([&](Process& own) {
+    *size = comm == kWorld ? own.region.size() : GroupOf(own, comm).size();
+  });
 }
 
 int MPIABI_Comm_split(Handle, int color, int key, Handle* result) {
   *result = MPIABI_COMM_NULL;
-  return Done([&] {
+  return Done([&](Process& own) {
     const std::lock_guard<std::mutex> lock(making);
-    const memory::Ranks ranks = expected.Wanted(color, key, process->region.rank());
+    const memory::Ranks ranks = expected.Wanted(color, key, own.region.rank());
     if (ranks.empty()) {
-      throw memory::Failure("no group is expected whose first device is " + std::to_string(color) +
-                            " and in which this rank is at " + std::to_string(key));
+      throw memory::Failure("XLA wants a group whose first device is " + std::to_string(color) +
+                            " and in which this rank is at " + std::to_string(key) +
+                            ", and the program has none: a fault of the pod. Use gloo");
     }
-    process->groups.push_back(
-        std::make_unique<memory::Group>(process->region, process->windows, ranks, key));
-    *result = kWorld + process->groups.size();
+    own.groups.push_back(std::make_unique<memory::Group>(own.region, own.windows, ranks, key));
+    *result = kWorld + own.groups.size();
   });
 }
 
@@ -204,65 +233,70 @@ int MPIABI_Comm_free(Handle* comm) {
 
 int MPIABI_Allreduce(const void* send, void* receive, int count, Handle type, Handle op,
                      Handle comm) {
-  return Done([&] {
-    GroupOf(comm).AllReduce(Given(send), Result(receive), count, TypeOf(type),
-                            static_cast<Reduction>(op));
+  return Done([&](Process& own) {
+    GroupOf(own, comm).AllReduce(Given(send), Result(receive), CountOf(count), TypeOf(type),
+                                 static_cast<Reduction>(op));
   });
 }
 
-// XLA gives each rank the same.
 int MPIABI_Reduce_scatter(const void* send, void* receive, const int* counts, Handle type,
                           Handle op, Handle comm) {
-  return Done([&] {
-    memory::Group& group = GroupOf(comm);
+  return Done([&](Process& own) {
+    memory::Group& group = GroupOf(own, comm);
     for (int i = 1; i < group.size(); ++i) {
-      if (counts[i] != counts[0]) throw memory::Failure("a reduce_scatter of unequal parts");
+      if (counts[i] == counts[0]) continue;
+      throw memory::Failure("a reduce_scatter of unequal parts, " + std::to_string(counts[0]) +
+                            " and " + std::to_string(counts[i]) + ", which XLA has none of");
     }
-    group.ReduceScatter(Given(send), Result(receive), counts[0], TypeOf(type),
+    group.ReduceScatter(Given(send), Result(receive), CountOf(counts[0]), TypeOf(type),
                         static_cast<Reduction>(op));
   });
 }
 
 int MPIABI_Allgather(const void* send, int count, Handle type, void* receive, int, Handle,
                      Handle comm) {
-  return Done([&] { GroupOf(comm).AllGather(Given(send), Result(receive), BytesOf(count, type)); });
+  return Done([&](Process& own) {
+    GroupOf(own, comm).AllGather(Given(send), Result(receive), BytesOf(count, type));
+  });
 }
 
+// Where one of several messages fails the others are let go as well: then all has ended.
 int MPIABI_Isend(const void* bytes, int count, Handle type, int to, int, Handle comm,
                  Handle* request) {
-  return Done([&] {
-    const memory::Group& group = GroupOf(comm);
-    *request = process->messages.Send(group.number(), group.ranks().at(to), Given(bytes),
-                                      BytesOf(count, type));
+  return Done([&](Process& own) {
+    const memory::Group& group = GroupOf(own, comm);
+    *request = own.messages.Send(Named(Kind::kPermute, group, BytesOf(count, type)),
+                                 group.ranks().at(to), Given(bytes));
   });
 }
 
 int MPIABI_Irecv(void* bytes, int count, Handle type, int from, int, Handle comm, Handle* request) {
-  return Done([&] {
-    const memory::Group& group = GroupOf(comm);
-    *request = process->messages.Receive(group.number(), group.ranks().at(from), Result(bytes),
-                                         BytesOf(count, type));
+  return Done([&](Process& own) {
+    const memory::Group& group = GroupOf(own, comm);
+    *request = own.messages.Receive(Named(Kind::kPermute, group, BytesOf(count, type)),
+                                    group.ranks().at(from), Result(bytes));
   });
 }
 
 int MPIABI_Wait(Handle* request, void*) {
-  return Done([&] {
-    process->messages.Wait(*request);
+  return Done([&](Process& own) {
+    own.messages.Wait(*request);
     *request = MPIABI_REQUEST_NULL;
   });
 }
 
 int MPIABI_Sendrecv(const void* send, int send_count, Handle send_type, int to, int, void* receive,
                     int receive_count, Handle receive_type, int from, int, Handle comm, void*) {
-  return Done([&] {
-    const memory::Group& group = GroupOf(comm);
-    memory::Messages& messages = process->messages;
-    const auto received = messages.Receive(group.number(), group.ranks().at(from), Result(receive),
-                                           BytesOf(receive_count, receive_type));
-    const auto sent = messages.Send(group.number(), group.ranks().at(to), Given(send),
-                                    BytesOf(send_count, send_type));
-    messages.Wait(sent);
-    messages.Wait(received);
+  return Done([&](Process& own) {
+    const memory::Group& group = GroupOf(own, comm);
+    const auto received =
+        own.messages.Receive(Named(Kind::kAllToAll, group, BytesOf(receive_count, receive_type)),
+                             group.ranks().at(from), Result(receive));
+    const auto sent =
+        own.messages.Send(Named(Kind::kAllToAll, group, BytesOf(send_count, send_type)),
+                          group.ranks().at(to), Given(send));
+    own.messages.Wait(sent);
+    own.messages.Wait(received);
   });
 }
 
@@ -281,3 +315,5 @@ Handle pod_memory_nothing = 0;
 #include "pod/memory/names.def"
 
 }  // extern "C"
+
+#pragma GCC visibility pop

@@ -13,18 +13,28 @@ constexpr size_t kLine = 64;
 
 const char* const kKinds[] = {"an all_gather", "an all_reduce", "a reduce_scatter",
                               "the second half of an all_reduce"};
+const char* const kTypes[] = {"",       "bytes",  "int8",      "uint8",     "int16",
+                              "uint16", "int32",  "uint32",    "int64",     "uint64",
+                              "float",  "double", "complex64", "complex128"};
+const char* const kReductions[] = {"", ", sum", ", product", ", minimum", ", maximum"};
+
+// Also of what another process has written there.
+template <size_t kSize>
+const char* Named(const char* const (&names)[kSize], uint32_t value) {
+  return value < kSize ? names[value] : "of an unknown kind";
+}
 
 std::string Said(const Call& call) {
-  return std::string(kKinds[std::min<size_t>(call.kind, std::size(kKinds) - 1)]) + " of " +
-         std::to_string(call.bytes) + " bytes, type " + std::to_string(call.type) + ", reduction " +
-         std::to_string(call.reduction);
+  return std::string(Named(kKinds, call.kind)) + " of " + std::to_string(call.bytes) + " bytes (" +
+         Named(kTypes, call.type) + Named(kReductions, call.reduction) + ")";
 }
 
 void Reduced(Type type, Reduction reduction, const std::vector<const std::byte*>& given,
              std::byte* result, size_t count) {
   if (!Reduce(type, reduction, given, result, count)) {
-    throw Failure("reduction " + std::to_string(static_cast<int>(reduction)) +
-                  " is not implemented of type " + std::to_string(static_cast<int>(type)));
+    throw Failure(std::string("XLA has no reduction") +
+                  Named(kReductions, static_cast<uint32_t>(reduction)) + " of " +
+                  Named(kTypes, static_cast<uint32_t>(type)));
   }
 }
 
@@ -141,8 +151,11 @@ void Group::Compare(const Call& own, const Call& others, int rank) const {
       own.bytes == others.bytes) {
     return;
   }
-  throw Failure("rank " + std::to_string(region_.rank()) + " is in " + Said(own) + ", and rank " +
-                std::to_string(rank) + " in " + Said(others));
+  std::string group;
+  for (const int one : ranks_) group += (group.empty() ? "" : ",") + std::to_string(one);
+  throw Failure("in group [" + group + "] rank " + std::to_string(region_.rank()) + " is in " +
+                Said(own) + ", and rank " + std::to_string(rank) + " in " + Said(others) +
+                ": ranks have to call the same in the same order");
 }
 
 void Group::Finish() { state_.members[place_].finished = ++parts_; }

@@ -16,19 +16,24 @@ void Around(size_t ring, uint64_t at, size_t bytes, const Copied& copied) {
   if (bytes > first) copied(0, first, bytes - first);
 }
 
+std::string Said(const Message& message) {
+  const bool permute = message.kind == Message::Kind::kPermute;
+  return std::to_string(message.size) + " bytes of " + (permute ? "a permute" : "an all_to_all") +
+         " in group " + std::to_string(message.group);
+}
+
 }  // namespace
 
-uint64_t Messages::Send(int group, int to, const std::byte* bytes, size_t size) {
+uint64_t Messages::Send(const Message& what, int to, const std::byte* bytes) {
   const std::lock_guard<std::mutex> lock(lock_);
-  const Announced what{static_cast<uint64_t>(group), size};
   const uint64_t number = Added(sent_[to], const_cast<std::byte*>(bytes), what);
   GoOn();
   return number;
 }
 
-uint64_t Messages::Receive(int group, int from, std::byte* bytes, size_t size) {
+uint64_t Messages::Receive(const Message& what, int from, std::byte* bytes) {
   const std::lock_guard<std::mutex> lock(lock_);
-  return Added(received_[from], bytes, {static_cast<uint64_t>(group), size});
+  return Added(received_[from], bytes, what);
 }
 
 void Messages::Wait(uint64_t number) {
@@ -39,19 +44,23 @@ void Messages::Wait(uint64_t number) {
     }
     return true;
   };
-  if (!memory::Wait(region_.BellOf(region_.rank()), region_.ended(), is_done)) {
-    region_.FailEnded();
-  }
+  if (memory::Wait(region_.BellOf(region_.rank()), region_.ended(), is_done)) return;
+  const std::lock_guard<std::mutex> lock(lock_);
+  GoOn();
 }
 
-uint64_t Messages::Added(Queue& queue, std::byte* bytes, const Announced& what) {
+uint64_t Messages::Added(Queue& queue, std::byte* bytes, const Message& what) {
   queue.push_back({++last_, bytes, what});
   under_way_.insert(last_);
   return last_;
 }
 
 bool Messages::GoOn() {
-  if (region_.ended()) region_.FailEnded();
+  if (region_.ended()) {
+    sent_.clear();
+    received_.clear();
+    region_.FailEnded();
+  }
   const bool sent = Go(sent_, [this](int to, Going& one) { return Push(to, one); });
   return Go(received_, [this](int from, Going& one) { return Pull(from, one); }) || sent;
 }
@@ -76,7 +85,7 @@ bool Messages::Push(int to, Going& message) {
   std::byte* ring = region_.RingBytes(region_.rank(), to);
   const uint64_t written = head.written;
   size_t room = region_.ring_bytes() - (written - head.read);
-  if (!message.announced && room < sizeof(Announced)) return false;
+  if (!message.announced && room < sizeof(Message)) return false;
   uint64_t now = written;
   const auto put = [&](const std::byte* from, size_t bytes) {
     Around(region_.ring_bytes(), now, bytes, [&](size_t place, size_t offset, size_t count) {
@@ -86,7 +95,7 @@ bool Messages::Push(int to, Going& message) {
     room -= bytes;
   };
   if (!message.announced) {
-    put(reinterpret_cast<const std::byte*>(&message.what), sizeof(Announced));
+    put(reinterpret_cast<const std::byte*>(&message.what), sizeof(Message));
     message.announced = true;
   }
   const size_t count = std::min(room, message.what.size - message.done);
@@ -112,14 +121,13 @@ bool Messages::Pull(int from, Going& message) {
     there -= bytes;
   };
   if (!message.announced) {
-    if (there < sizeof(Announced)) return false;
-    Announced sent{};
+    if (there < sizeof(Message)) return false;
+    Message sent{};
     take(reinterpret_cast<std::byte*>(&sent), sizeof(sent));
-    if (sent.size != message.what.size || sent.group != message.what.group) {
-      throw Failure("rank " + std::to_string(region_.rank()) + " receives " +
-                    std::to_string(message.what.size) + " bytes of rank " + std::to_string(from) +
-                    " in group " + std::to_string(message.what.group) + ", and that one sends " +
-                    std::to_string(sent.size) + " in group " + std::to_string(sent.group));
+    if (std::memcmp(&sent, &message.what, sizeof(sent)) != 0) {
+      throw Failure("rank " + std::to_string(region_.rank()) + " receives of rank " +
+                    std::to_string(from) + " " + Said(message.what) + ", and that one sends " +
+                    Said(sent) + ": ranks have to call the same in the same order");
     }
     message.announced = true;
   }

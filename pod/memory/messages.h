@@ -1,4 +1,5 @@
-// Messages from rank to rank: those of a pair are received in the order in which they are sent.
+// Messages from rank to rank: those of a pair are received in the order in which they are sent,
+// also where they are of several groups. (The programs of a process run one after the other.)
 #pragma once
 
 #include <cstddef>
@@ -13,38 +14,42 @@
 
 namespace xla_cc::pod::memory {
 
+// What it is; it goes before the bytes.
+struct Message {
+  enum class Kind : uint64_t { kPermute, kAllToAll };
+  Kind kind;
+  uint64_t group;  // its number
+  uint64_t size;
+};
+
 // From any thread.
 class Messages {
  public:
   explicit Messages(Region& region) : region_(region) {}
 
   // These begin; the bytes have to stay until `Wait` has returned. Numbers are never 0.
-  // `group` is the number of that in which both are: it has to be the same.
-  uint64_t Send(int group, int to, const std::byte* bytes, size_t size);
-  uint64_t Receive(int group, int from, std::byte* bytes, size_t size);
+  // `what` has to be the same on both.
+  uint64_t Send(const Message& what, int to, const std::byte* bytes);
+  uint64_t Receive(const Message& what, int from, std::byte* bytes);
   // Until it has been sent, or received, and goes on with all others meanwhile.
   void Wait(uint64_t number);
 
  private:
-  // Goes before a message.
-  struct Announced {
-    uint64_t group;
-    uint64_t size;
-  };
   struct Going {
     uint64_t number;
     std::byte* bytes;  // of one that is sent they are only read
-    Announced what;
+    Message what;
     size_t done = 0;
     bool announced = false;
   };
   using Queue = std::deque<Going>;
 
-  // As far as it goes without waiting; whether it went.
+  // As far as it goes without waiting; whether it went. Where all has ended it lets go of the
+  // bytes, which are their owners' again, and throws.
   bool GoOn();
   bool Push(int to, Going& message);
   bool Pull(int from, Going& message);
-  uint64_t Added(Queue& queue, std::byte* bytes, const Announced& what);
+  uint64_t Added(Queue& queue, std::byte* bytes, const Message& what);
   template <typename Step>
   bool Go(std::map<int, Queue>& queues, const Step& step);
 

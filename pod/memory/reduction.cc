@@ -137,6 +137,7 @@ size_t SizeOf(Type type) {
 
 bool Reduce(Type type, Reduction reduction, const std::vector<const std::byte*>& given,
             std::byte* result, size_t count) {
+  const Plainly plainly;
   return Typed(type,
                [&](auto zero) { return OfType<decltype(zero)>(reduction, given, result, count); });
 }

@@ -1,6 +1,8 @@
 #include "pod/memory/region.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 namespace xla_cc::pod::memory {
 namespace {
@@ -53,7 +55,7 @@ int Region::PlaceOf(const Ranks& ranks) {
     }
     while (group.size == kClaimed) {  // for an instant; or its process was killed in it
       if (ended_) FailEnded();
-      Pause();
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
     if (group.size == ranks.size() && std::equal(ranks.begin(), ranks.end(), group.ranks)) {
       return place;

@@ -58,6 +58,11 @@ struct alignas(64) RingState {
   alignas(64) std::atomic<uint64_t> read;
 };
 
+// They are in memory of several processes, which may have been built at other times.
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+static_assert(sizeof(Call) == 24 && sizeof(Member) == 64 && sizeof(RingState) == 128);
+
 class Region {
  public:
   // Of a world of this size.
@@ -80,9 +85,11 @@ class Region {
   std::byte* RingBytes(int from, int to);
   size_t ring_bytes() const { return ring_bytes_; }
 
-  // All waiting in this process ends by a Failure that says so, also what comes later.
+  // All waiting in this process ends, some moments later, by a Failure that says so, and so does
+  // what comes after it. The first reason counts.
   void End(const std::string& why);
   const std::atomic<bool>& ended() const { return ended_; }
+  const std::string& why() const { return why_; }  // once it has ended
   [[noreturn]] void FailEnded() const;
 
  private:

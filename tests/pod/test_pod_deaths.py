@@ -27,10 +27,11 @@ def ended(processes):
     return not pods.alive(processes)
 
 
+@pytest.mark.parametrize("by", ["memory", "gloo"])
 @pytest.mark.parametrize("what", ["device", "rank"])
 @pytest.mark.parametrize("when", ["before", "during"])
-def test_a_rank_dies(when, what):
-    results, devices = outcomes(3, 2, when, what)
+def test_a_rank_dies(when, what, by):
+    results, devices = outcomes(3, 2, when, what, TORCH_XLA_CC_POD_COLLECTIVES=by)
     for message, took, still in results[:2]:
         assert "the device process of rank 2 has ended" in message
         assert took < 1.0 + SLACK_S

@@ -6,6 +6,8 @@ import pytest
 import several_ranks
 import torch
 
+BY_GLOO = {"TORCH_XLA_CC_POD_COLLECTIVES": "gloo"}
+
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "bfloat16", "float64"])
 @pytest.mark.parametrize("size", [2, 4])
@@ -80,7 +82,10 @@ def test_a_late_rank_is_waited_for():
 
 def test_a_reduce_scatter_waits_for_a_late_rank():
     late_s = 32.0  # in its own gloo gives up after 30 s
-    (value, took), (_, _) = pods.run(2, several_ranks.scatters_while_others_are_late, late_s)
+    with pods.ranks(2, **BY_GLOO) as ranks:
+        ((value, took), _) = ranks.run(
+            pods.joined, several_ranks.scatters_while_others_are_late, late_s
+        )
     assert value == 5.0
     assert took >= late_s - 0.5
 
@@ -88,13 +93,16 @@ def test_a_reduce_scatter_waits_for_a_late_rank():
 def test_gloo_does_not_give_up_on_a_late_rank():
     """Neither in the first meeting of a group, nor in torch_xla's own reduce_scatter."""
     late_s = 32.0
-    with pods.ranks(3) as ranks:
+    with pods.ranks(3, **BY_GLOO) as ranks:
         found = ranks.run(pods.joined, several_ranks.meets_first_while_one_is_late, late_s)
     assert found == [[6.0], [5.0] * 3 + [6.0], [5.0] * 3 + [6.0]]
 
 
-def test_order_in_programs_that_differ():
-    for found in pods.run(4, ordered.differs_by_a_constant):
+@pytest.mark.parametrize("by", ["memory", "gloo"])
+def test_order_in_programs_that_differ(by):
+    with pods.ranks(4, TORCH_XLA_CC_POD_COLLECTIVES=by) as ranks:
+        every = ranks.run(pods.joined, ordered.differs_by_a_constant)
+    for found in every:
         assert found == [y for i in range(4) for y in (4.0 * i, 4.0 * i, 1.0 * i, 1.0 * i)]
 
 

@@ -92,7 +92,7 @@ _METHODS = """\
   instruction becomes was not recorded; the programs that are compared side by side were compiled by
   the XLA:CPU of torch_xla once more, which compiles some instructions that ranks never meet in.
 - **The pod**: run on processes by jaxlib's CPU client with gloo, as the pod's device processes run
-  programs, the same on all ranks. The results were compared in the same way.
+  programs on several machines, the same on all ranks. The results were compared in the same way.
 - With 8 ranks and fewer all {types} types were probed, with more those that differ in their sort:
   {few}. The others are taken as these:
   {likes}.

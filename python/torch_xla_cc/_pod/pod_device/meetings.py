@@ -169,7 +169,8 @@ def cliques(text: str, rank: int, size: int) -> tuple[Group, ...]:
             raise Refused(
                 UNIMPLEMENTED,
                 f"groups {list(a)} and {list(b)} in one program, the first in a branch or a loop: "
-                "by MPI they cannot be told apart. Use gloo, or begin one with another rank",
+                "XLA does not say which it means, but by gloo. Set "
+                "TORCH_XLA_CC_POD_COLLECTIVES=gloo, or begin one with another rank",
             )
     return tuple(found)
 

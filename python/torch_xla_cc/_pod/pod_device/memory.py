@@ -6,25 +6,28 @@ and rank 0 says what is done: so all do the same.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import secrets
-import stat
-from collections.abc import Callable
+import sys
 from pathlib import Path
 from typing import Any
 
-from .errors import INVALID_ARGUMENT, Refused
+from .errors import DEADLINE_EXCEEDED, INVALID_ARGUMENT, Refused
 from .mpi_library import CHOICE, OF_MEMORY
 from .mpi_names import Names
 
 _SPMD = "XLA_USE_SPMD"  # torch_xla's
 _NAME = "torch_xla_cc pod "  # of the file, which a secret follows
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_OWN = "/proc/self/fd/{}"
 _KEY = "torch_xla_cc/memory/"
+_TO_HEAR_S = 10.0
 _Said = dict[str, Any]
 
 
@@ -35,57 +38,103 @@ class Memory(Names):
         super().__init__(OF_MEMORY)
         begun = self.library.pod_memory_begin(descriptor, rank, size)
         self.check("to share memory", begun)
-        self.collectives.Init()
 
     def lost(self, what: str) -> None:
         """What waits fails."""
         self.library.pod_memory_end(what.encode())
 
 
-def joined(peers: Any, rank: int, size: int, timeout_s: float) -> tuple[Memory | None, str]:
-    """That of all ranks; None if they are to meet by gloo, and why. Raises if they do not agree."""
+class _Cannot(Exception):
+    """Why a rank does not share memory; one of several things that are as they should be."""
 
-    def get(key: str) -> _Said:
-        said: _Said = json.loads(peers.blocking_key_value_get(_KEY + key, int(timeout_s * 1000)))
+
+class _Store:
+    """jaxlib's, in which ranks say what they have."""
+
+    def __init__(self, peers: Any, timeout_s: float) -> None:
+        self._peers, self._timeout_s = peers, timeout_s
+
+    def put(self, key: str, said: _Said) -> None:
+        self._peers.key_value_set(_KEY + key, json.dumps(said))
+
+    def get(self, key: str, timeout_s: float | None = None) -> _Said:
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        try:
+            said: _Said = json.loads(
+                self._peers.blocking_key_value_get(_KEY + key, int(limit_s * 1000))
+            )
+        except Exception as error:
+            raise Refused(
+                DEADLINE_EXCEEDED,
+                f"what rank {key} says of the memory that ranks share has not come within "
+                f"{limit_s:g} s: {error}. TORCH_XLA_CC_TIMEOUT_S is the limit",
+            ) from error
         return said
 
-    def put(key: str, said: _Said) -> None:
-        peers.key_value_set(_KEY + key, json.dumps(said))
 
-    own, descriptor = _own(rank, size, get)
-    put(str(rank), own)
+class Disagreed(Refused):
+    """Ranks that cannot do the same."""
+
+    def __init__(self, message: str, store: _Store, to_hear: int) -> None:
+        super().__init__(INVALID_ARGUMENT, message)
+        self._store, self._to_hear = store, to_hear
+
+    def wait(self) -> None:
+        """Until all have heard it, or a while: rank 0's process, which is about to end, says it."""
+        with contextlib.suppress(Refused):
+            for other in range(1, self._to_hear):
+                self._store.get(f"heard {other}", _TO_HEAR_S)
+
+
+def joined(peers: Any, rank: int, size: int, timeout_s: float) -> tuple[Memory | None, str]:
+    """That of all ranks; None if they are to meet by gloo, and why. Raises if they do not agree."""
+    store = _Store(peers, timeout_s)
+    descriptors: list[int] = []  # until all have opened them
     try:
+        own, memory = _own(rank, size, store, descriptors)
+        store.put(str(rank), own)
         if rank == 0:
-            put("all", _agreed([own, *(get(str(other)) for other in range(1, size))]))
-        agreed = get("all")
+            store.put("all", _agreed([own, *(store.get(str(r)) for r in range(1, size))]))
+        agreed = store.get("all")
+        store.put(f"heard {rank}", {})
         if "error" in agreed:
-            raise Refused(INVALID_ARGUMENT, agreed["error"])
-        return Memory(descriptor, rank, size) if agreed["memory"] else None, agreed["why"]
+            raise Disagreed(agreed["error"], store, size if rank == 0 else 0)
     finally:
-        if descriptor >= 0:
+        for descriptor in descriptors:
             os.close(descriptor)
+    if not agreed["memory"] or memory is None:
+        if rank == 0 and agreed["trouble"]:
+            print(
+                f"torch_xla_cc: the pod's ranks share no memory: {agreed['why']}", file=sys.stderr
+            )
+        return None, agreed["why"]
+    memory.collectives.Init()
+    return memory, ""
 
 
-def _own(rank: int, size: int, get: Callable[[str], _Said]) -> tuple[_Said, int]:
-    """What a rank says, and the file if it has it."""
-    own: _Said = {"choice": os.environ.get(CHOICE, ""), "why": "", "machine": _machine()}
+def _own(
+    rank: int, size: int, store: _Store, descriptors: list[int]
+) -> tuple[_Said, Memory | None]:
+    """What a rank says, and the memory if it has it."""
+    own: _Said = {"choice": os.environ.get(CHOICE, ""), "why": "", "trouble": False}
     try:
         if own["choice"] == "gloo":
             raise _Cannot(f"{CHOICE} says so")
         if not own["choice"] and os.environ.get(_SPMD, "0").lower() not in ("", "0", "false"):
             raise _Cannot("it uses torch_xla's SPMD mode")
+        own["machine"] = _machine()
         if rank:
-            return own, _opened(get("0"), own, size)
-        made = _made(size)
-        name = os.readlink(f"/proc/self/fd/{made}")
-        return {**own, "pid": os.getpid(), "descriptor": made, "name": name, "is": _version()}, made
-    except (_Cannot, OSError) as error:
+            descriptors.append(_opened(store.get("0"), own, size))
+        else:
+            descriptors.append(_made(size))
+            own |= {"pid": os.getpid(), "descriptor": descriptors[0], "is": _version()}
+            own["name"] = os.readlink(_OWN.format(descriptors[0]))
+        return own, Memory(descriptors[0], rank, size)
+    except _Cannot as error:
         own["why"] = f"rank {rank}: {error}"
-        return own, -1
-
-
-class _Cannot(Exception):
-    """Why a rank does not share memory."""
+    except (OSError, Refused) as error:
+        own |= {"why": f"rank {rank}: {error}", "trouble": True}
+    return own, None
 
 
 def _made(size: int) -> int:
@@ -93,12 +142,22 @@ def _made(size: int) -> int:
     library = ctypes.CDLL(str(OF_MEMORY))
     if size > (most := library.pod_memory_most_ranks()):
         raise _Cannot(f"there are {size} ranks, and at most {most} share memory")
-    library.pod_memory_bytes.restype = ctypes.c_uint64
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     made = os.memfd_create(_NAME + secrets.token_hex(16), flags)
-    os.ftruncate(made, library.pod_memory_bytes(size))
-    fcntl.fcntl(made, fcntl.F_ADD_SEALS, _SEALS)  # or who maps it might find less than there was
+    try:
+        os.ftruncate(made, _bytes(size))
+        fcntl.fcntl(made, fcntl.F_ADD_SEALS, _SEALS)  # or there might be less than is mapped
+    except BaseException:
+        os.close(made)
+        raise
     return made
+
+
+def _bytes(size: int) -> int:
+    """Of the file."""
+    library = ctypes.CDLL(str(OF_MEMORY))
+    library.pod_memory_bytes.restype = ctypes.c_uint64
+    return int(library.pod_memory_bytes(size))
 
 
 def _opened(first: _Said, own: _Said, size: int) -> int:
@@ -107,15 +166,21 @@ def _opened(first: _Said, own: _Said, size: int) -> int:
         raise _Cannot("rank 0 shares none")
     if first["machine"] != own["machine"]:
         raise _Cannot("it is on another machine than rank 0, or in another container")
-    if first["is"] != _version():
-        raise _Cannot(f"its {OF_MEMORY} is another than that of rank 0")
     path = f"/proc/{first['pid']}/fd/{first['descriptor']}"
+    if first["is"] != _version():
+        raise OSError(errno.EINVAL, "it is another libpod.so than that of rank 0", str(OF_MEMORY))
     if os.readlink(path) != first["name"]:  # before it is opened, which may have effects
-        raise _Cannot(f"{path} is not what rank 0 has made")
+        raise OSError(errno.ESTALE, "it is not what rank 0 has made", path)
     file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-    if not stat.S_ISREG(os.fstat(file).st_mode) or fcntl.fcntl(file, fcntl.F_GET_SEALS) != _SEALS:
+    try:
+        found = os.fstat(file)
+        sealed = fcntl.fcntl(file, fcntl.F_GET_SEALS) & _SEALS == _SEALS
+        is_it = os.readlink(_OWN.format(file)) == first["name"] and found.st_uid == os.geteuid()
+        if not (is_it and sealed and found.st_size == _bytes(size)):
+            raise OSError(errno.ESTALE, "it is not what rank 0 has made", path)
+    except BaseException:
         os.close(file)
-        raise _Cannot(f"{path} is not what rank 0 has made")
+        raise
     return file
 
 
@@ -132,13 +197,14 @@ def _version() -> str:
 
 def _agreed(said: list[_Said]) -> _Said:
     """What all do, or why they cannot."""
+    first = said[0]["choice"]
     for rank, one in enumerate(said):
-        if one["choice"] != said[0]["choice"]:
+        if one["choice"] != first:
             return {
-                "error": f"{CHOICE} is {one['choice']!r} on rank {rank} and "
-                f"{said[0]['choice']!r} on rank 0. Set the same on all ranks"
+                "error": f"{CHOICE} is {one['choice'] or 'not set'} on rank {rank} and "
+                f"{first or 'not set'} on rank 0. Set the same on all ranks"
             }
-    why = next((one["why"] for one in said if one["why"]), "")
-    if why and said[0]["choice"] == "memory":
-        return {"error": f"{CHOICE}=memory: the ranks cannot share memory: {why}. Use gloo"}
-    return {"memory": not why, "why": why}
+    one = next((one for one in said if one["why"]), said[0])
+    if one["why"] and first == "memory":
+        return {"error": f"{CHOICE}=memory: the ranks cannot share memory: {one['why']}. Use gloo"}
+    return {"memory": not one["why"], "why": one["why"], "trouble": one["trouble"]}

@@ -26,7 +26,9 @@ class Names:
         if error:
             text = ctypes.create_string_buffer(_SAID)
             self.library.MPIABI_Error_string(error, text, ctypes.byref(ctypes.c_int()))
-            raise Refused(FAILED_PRECONDITION, f"{call} failed: {text.value.decode()}")
+            raise Refused(
+                FAILED_PRECONDITION, f"{call} failed: {text.value.decode(errors='replace')}"
+            )
 
     def expect(self, groups: Sequence[Sequence[int]]) -> None:
         """These meet in the program that is about to run, first in this order."""

@@ -37,14 +37,14 @@ _MOST_BYTES = 2**31 - 1  # XLA counts by int where it calls MPI
 
 
 def check(text: str) -> None:
-    """Refuse a program of partitions, given as HLO, that has such types: they are as XLA made it."""
+    """Refuse a program of partitions, given as compiled HLO, that has such types."""
     for line in text.splitlines():
         match = INSTRUCTION.match(line)
         if match and match["op"] in _GOES and (kind := _SMALL.search(match["type"])):
             raise Refused(
                 UNIMPLEMENTED,
-                f"{match['op']} of {kind[1]} in torch_xla's SPMD mode, which XLA does by gloo alone. "
-                f"Set {CHOICE}=gloo, or call use_spmd() before a device is used",
+                f"{match['op']} of {kind[1]} in torch_xla's SPMD mode, which XLA does by gloo "
+                f"alone. Set {CHOICE}=gloo, or call use_spmd() before a device is used",
             )
 
 

@@ -15,7 +15,7 @@ from .meetings import Calls, Group, cliques, has_collectives, of_instructions, o
 from .wire import Writer
 
 ONE_PROGRAM = "TORCH_XLA_CC_POD_PROGRAMS"  # "same": of all ranks, as a TPU needs it
-_MAGIC = b"torch_xla_cc pod 1\n"
+_MAGIC = {by_names: b"torch_xla_cc pod %d\n" % (2 + by_names) for by_names in (False, True)}
 
 
 class Program(NamedTuple):
@@ -73,20 +73,23 @@ def compiled(
     return program
 
 
-def serialized(client: Any, program: Program) -> bytes:
-    """To be loaded by `loaded` with the same jaxlib."""
+def serialized(client: Any, program: Program, *, by_names: bool = False) -> bytes:
+    """To be loaded by `loaded` with the same jaxlib, and the same `by_names`."""
     code = client.serialize_executable(program.loaded)
     sizes = struct.pack("<QQ", len(program.options), len(code))
-    return b"".join((_MAGIC, sizes, program.options, code))
+    return b"".join((_MAGIC[by_names], sizes, program.options, code))
 
 
 def loaded(
     client: Any, code: memoryview, options: memoryview, *, by_names: bool = False
 ) -> Program:
     """What was serialized; with other options, if there are any."""
-    start = len(_MAGIC)
-    if bytes(code[:start]) != _MAGIC:
-        raise Refused(INVALID_ARGUMENT, "these bytes are no program that the pod has serialized")
+    start = len(_MAGIC[by_names])
+    if bytes(code[:start]) != _MAGIC[by_names]:
+        why = "these bytes are no program that the pod has serialized"
+        if bytes(code[:start]) == _MAGIC[not by_names]:
+            why = "this program was serialized where collectives go otherwise: by gloo, or not"
+        raise Refused(INVALID_ARGUMENT, why)
     size, _ = struct.unpack_from("<QQ", code, start)
     start += 16
     own = bytes(options) or bytes(code[start : start + size])

@@ -183,8 +183,10 @@ class Server:
         self._compiles.put(build)
 
     def _serialize(self, request: int, body: Reader) -> None:
-        program = self._programs[body.number()]
-        self._line.answer(request, Writer().raw(programs.serialized(self._client, program)))
+        assert self._world is not None
+        program, by_names = self._programs[body.number()], self._world.by_names
+        code = programs.serialized(self._client, program, by_names=by_names)
+        self._line.answer(request, Writer().raw(code))
 
     def _cost_analysis(self, request: int, body: Reader) -> None:
         costs = self._programs[body.number()].loaded.cost_analysis()

@@ -136,6 +136,8 @@ class World:
                 f"the pod has not started within {3 * self.timeout_s:g} s"
                 f"{': not all ranks have begun MPI' if mpi_library.wanted() else ''}",
             )
+        if isinstance(outcome, memory.Disagreed):
+            outcome.wait()
         if isinstance(outcome, Exception):
             raise outcome
         return outcome

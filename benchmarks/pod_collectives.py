@@ -1,8 +1,9 @@
-"""Steps with one collective on a pod of four ranks: by MPI beside gloo.
+"""Steps with one collective on a pod of four ranks: in shared memory, and by MPI, beside gloo.
 
-    PYTHONPATH=python python benchmarks/pod_mpi.py
+    PYTHONPATH=python python benchmarks/pod_collectives.py
 
-mpirun starts the ranks of the first. Microseconds of a step of rank 0, on average, as in pod.py.
+mpirun starts the ranks of the second. Microseconds of a step of rank 0, on average, as in pod.py;
+and their ratios to gloo's.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import torch_xla_cc
 import torch_xla_cc.distributed
 import txcc_pod
 
-_CHOICE = {"PJRT_DEVICE": "POD", "TORCH_XLA_CC_POD_COLLECTIVES": "mpi"}
+_CHOICE = "TORCH_XLA_CC_POD_COLLECTIVES"
 _LIMIT_S = 500
 
 
@@ -36,23 +37,29 @@ def rank():
 def by_mpi():
     """By (op, size)."""
     command = [*pod_steps.by_mpirun(pod.RANKS), sys.executable, __file__, "rank"]
-    done = subprocess.run(
-        command, env={**os.environ, **_CHOICE}, capture_output=True, text=True, timeout=_LIMIT_S
-    )
+    env = {**os.environ, "PJRT_DEVICE": "POD", _CHOICE: "mpi"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=_LIMIT_S)
     if done.returncode:
         sys.exit(f"{' '.join(command)} failed:\n{done.stderr}")
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("[["))
     return {(op, label): figure for op, label, figure in json.loads(line)}
 
 
+def by(choice):
+    """By (op, size)."""
+    os.environ[_CHOICE] = choice
+    return torch_xla_cc.launch(pod.on_the_pod, nprocs=pod.RANKS, pod=True)[0]
+
+
 def main():
-    mpi = by_mpi()
-    gloo = torch_xla_cc.launch(pod.on_the_pod, nprocs=pod.RANKS, pod=True)[0]
+    memory, mpi, gloo = by("memory"), by_mpi(), by("gloo")
     print(f"{pod.RANKS} ranks, load {os.getloadavg()[0]:.0f}")
-    print(f"{'':28}{'MPI':>10}{'gloo':>10}{'ratio':>8}")
-    for (op, label), figure in mpi.items():
-        other = gloo[op, label]
-        print(f"{op:20}{label:8}{figure:10.0f}{other:10.0f}{figure / other:8.2f}")
+    print(f"{'':28}{'memory':>17}{'MPI':>17}{'gloo':>10}")
+    for (op, label), other in gloo.items():
+        figures = [
+            f"{one[op, label]:10.0f} {one[op, label] / other:.2f}  " for one in (memory, mpi)
+        ]
+        print(f"{op:20}{label:8}{''.join(figures)}{other:10.0f}")
 
 
 if __name__ == "__main__":
