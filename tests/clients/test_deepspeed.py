@@ -54,7 +54,7 @@ def test_users_read_and_write_gradients_parameters_and_states(stage, monkeypatch
 
 @pytest.mark.parametrize("stage", [1, 2])
 def test_ranks_that_use_other_layers(stage, monkeypatch):
-    """Where DeepSpeed reduces the gradients itself, as on CPU devices, they are not the averages."""
+    """As on no CPU device, where DeepSpeed reduces the gradients itself, to other averages."""
     pytest.importorskip("jaxlib", reason="the pod needs it")
     monkeypatch.setenv("TORCH_XLA_CC_POD_PROGRAMS", "same")
     monkeypatch.setenv("TORCH_XLA_CC_CALLS", "agree")

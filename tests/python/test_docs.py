@@ -63,6 +63,7 @@ def test_files_that_documents_name_exist():
     ours = [path.relative_to(ROOT).as_posix() for path in (*SOURCES, *ROOT.glob("*"))]
     for folder in (
         "lowering",
+        "pod",
         "python",
         "docs",
         "tests",
