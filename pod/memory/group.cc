@@ -153,9 +153,10 @@ void Group::Compare(const Call& own, const Call& others, int rank) const {
   }
   std::string group;
   for (const int one : ranks_) group += (group.empty() ? "" : ",") + std::to_string(one);
-  throw Failure("in group [" + group + "] rank " + std::to_string(region_.rank()) + " is in " +
-                Said(own) + ", and rank " + std::to_string(rank) + " in " + Said(others) +
-                ": ranks have to call the same in the same order");
+  // The group last: XLA cuts what is long.
+  throw Failure("rank " + std::to_string(region_.rank()) + " is in " + Said(own) + ", and rank " +
+                std::to_string(rank) + " in " + Said(others) +
+                ": ranks have to call the same in the same order, in group [" + group + "]");
 }
 
 void Group::Finish() { state_.members[place_].finished = ++parts_; }

@@ -320,7 +320,7 @@ void Gathered(Rank& rank, size_t bytes) {
 
 TEST(Differences, AreErrorsOnBoth) {
   AreDifferent([](Rank& rank) { Sum(rank, 4); }, [](Rank& rank) { Gathered(rank, 16); },
-               "in group [0,1] rank 0 is in an all_reduce of 16 bytes (float, sum), and rank 1 in");
+               "rank 0 is in an all_reduce of 16 bytes (float, sum), and rank 1 in an all_gather");
   AreDifferent([](Rank& rank) { Sum(rank, 4); }, [](Rank& rank) { Sum(rank, 5); },
                "and rank 1 in an all_reduce of 20 bytes");
   // Whose first parts are of one size.
