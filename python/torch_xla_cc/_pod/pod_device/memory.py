@@ -139,8 +139,7 @@ def _own(
 
 def _made(size: int) -> int:
     """The file, all zeros."""
-    library = ctypes.CDLL(str(OF_MEMORY))
-    if size > (most := library.pod_memory_most_ranks()):
+    if size > (most := _library().pod_memory_most_ranks()):
         raise _Cannot(f"there are {size} ranks, and at most {most} share memory")
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     made = os.memfd_create(_NAME + secrets.token_hex(16), flags)
@@ -155,9 +154,14 @@ def _made(size: int) -> int:
 
 def _bytes(size: int) -> int:
     """Of the file."""
+    return int(_library().pod_memory_bytes(size))
+
+
+def _library() -> ctypes.CDLL:
+    """That of the memory, before there is a `Memory`."""
     library = ctypes.CDLL(str(OF_MEMORY))
     library.pod_memory_bytes.restype = ctypes.c_uint64
-    return int(library.pod_memory_bytes(size))
+    return library
 
 
 def _opened(first: _Said, own: _Said, size: int) -> int:
