@@ -23,6 +23,8 @@
 
 #pragma GCC visibility push(default)
 
+#include "python/torch_xla_cc/_pod/pod_device/mpi_version.h"
+
 namespace {
 
 namespace memory = xla_cc::pod::memory;
@@ -123,13 +125,6 @@ std::byte* Result(void* bytes) { return static_cast<std::byte*>(bytes); }
 }  // namespace
 
 extern "C" {
-
-// The version of the names.
-int mpiwrapper_version_major = 2, mpiwrapper_version_minor = 9, mpiwrapper_version_patch = 0;
-int mpiabi_version_major = 2, mpiabi_version_minor = 9, mpiabi_version_patch = 0;
-int mpiabi_loaded_version_major = 2, mpiabi_loaded_version_minor = 9,
-    mpiabi_loaded_version_patch = 0;
-void mpiwrapper_export_fortran_constants_() {}
 
 Handle MPIABI_COMM_WORLD = kWorld;
 Handle MPIABI_COMM_NULL = 0;

@@ -24,7 +24,7 @@ from .errors import FAILED_PRECONDITION, Refused
 CHOICE = "TORCH_XLA_CC_POD_COLLECTIVES"  # "gloo", "memory" or "mpi"
 OF_MEMORY = Path(__file__).parents[2] / "libpod.so"  # pod/memory
 _WRAPPER = Path(__file__).with_name("mpi_wrapper.cc")
-_HEADER = Path(__file__).with_name("expected.h")  # which it includes
+_HEADERS = sorted(Path(__file__).parent.glob("*.h"))  # which it includes
 _LOADED = "MPITRAMPOLINE_LIB"
 _OTHERS = "MPITRAMPOLINE_"  # how it is loaded
 COMPILER = "TORCH_XLA_CC_MPICXX"
@@ -96,9 +96,9 @@ def _built(jaxlib: Path) -> Path:
     used = compiler()
     source = _WRAPPER.read_text()
     shown = _run([used, "-show"])
-    key = hashlib.sha256(
-        "\n".join((source, _HEADER.read_text(), used, shown, _state(jaxlib))).encode()
-    ).hexdigest()[:16]
+    headers = [header.read_text() for header in _HEADERS]
+    made_of = "\n".join((source, *headers, used, shown, _state(jaxlib)))
+    key = hashlib.sha256(made_of.encode()).hexdigest()[:16]
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torch_xla_cc"
     path = folder / f"mpi-{key}.so"
     try:
@@ -137,7 +137,7 @@ def _compile(used: str, source: str, jaxlib: Path, path: Path) -> None:
         whole = Path(making) / "mpi.cc"
         whole.write_text("\n".join((source, *_rest(source, _asked(jaxlib)), "")))
         made = Path(making) / "mpi.so"
-        command = [used, *_FLAGS, f"-I{_HEADER.parent}", "-o", str(made), str(whole)]
+        command = [used, *_FLAGS, f"-I{_WRAPPER.parent}", "-o", str(made), str(whole)]
         _run(command)
         if not made.exists():
             raise Refused(FAILED_PRECONDITION, f"{' '.join(command)} makes nothing")

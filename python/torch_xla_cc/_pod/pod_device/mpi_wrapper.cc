@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "expected.h"
+#include "mpi_version.h"
 
 namespace {
 
@@ -165,13 +166,6 @@ int Begun(int* provided) {
 }  // namespace
 
 extern "C" {
-
-// The version of the names.
-int mpiwrapper_version_major = 2, mpiwrapper_version_minor = 9, mpiwrapper_version_patch = 0;
-int mpiabi_version_major = 2, mpiabi_version_minor = 9, mpiabi_version_patch = 0;
-int mpiabi_loaded_version_major = 2, mpiabi_loaded_version_minor = 9,
-    mpiabi_loaded_version_patch = 0;
-void mpiwrapper_export_fortran_constants_() {}
 
 Handle MPIABI_COMM_WORLD = Theirs(MPI_COMM_WORLD);
 Handle MPIABI_COMM_NULL = Theirs(MPI_COMM_NULL);
