@@ -61,9 +61,24 @@ def test_what_a_program_meets_in():
     assert not meetings.has_collectives(local)
 
 
+def test_who_sends_to_whom_in_it():
+    def found(rank):
+        calls = meetings.of_program(HLO, rank, 4)
+        return {link: [calls.words[h].split()[0] for h in hashes] for link, hashes in calls.links}
+
+    assert found(1) == {
+        (1, 3): ["all-to-all", "collective-permute"],
+        (3, 1): ["all-to-all"],
+        (0, 1): ["collective-permute"],
+    }
+    assert found(2) == {(0, 2): ["all-to-all"], (2, 0): ["all-to-all"]}
+    assert found(3)[1, 3] == found(1)[1, 3]
+
+
 def test_what_is_said_of_it():
     calls = meetings.of_program(HLO, 2, 4)
     assert meetings.calls_of(calls.text()) == calls
+    assert calls.links
     assert calls.total() == 4
     assert calls.key() == meetings.of_program(HLO, 2, 4).key()
     assert calls.key() != meetings.of_program(HLO, 3, 4).key()
@@ -79,9 +94,10 @@ class Heard:
             lambda *what: self.pinged.append(what), self.agreed.append, self.differ.append, most
         )
 
-    def begins(self, rank, letters, asks="", group=None, *, known=False):
+    def begins(self, rank, letters, asks="", group=None, *, known=False, links=()):
         words = dict(zip(letters, [f"call {letter}" for letter in letters], strict=True))
-        calls = meetings.Calls(((group or self.group, tuple(letters)),), words)
+        row = tuple(letters)
+        calls = meetings.Calls(((group or self.group, row),), words, tuple((k, row) for k in links))
         self.of.begins(rank, calls.key(), None if known else calls, asks)
 
 
@@ -181,6 +197,32 @@ def test_groups_have_rows_of_their_own():
     assert heard.of.behind(1) == []
 
 
+def test_messages_of_two_groups_from_one_rank_to_another():
+    """They come in the order in which they are sent, of whichever group they are."""
+    pair, ring = (0, 1), [(0, 1), (1, 3), (3, 0)]
+
+    def begun():
+        heard = Heard()
+        heard.begins(0, "a", group=pair, links=[pair])
+        for rank in 0, 3:
+            heard.begins(rank, "b", links=[link for link in ring if rank in link])
+        return heard
+
+    heard = begun()
+    heard.begins(1, "a", "asks", group=pair, links=[pair])
+    heard.begins(1, "b", "asks", links=ring[:2])
+    assert not heard.differ
+    assert heard.agreed == [1, 1]
+    assert not any(row._kept for row in heard.of._links.values())
+    heard = begun()
+    heard.begins(1, "b", "asks", links=ring[:2])
+    assert heard.differ == [
+        "the collectives in which rank 0 sends to rank 1 differ, the first of which is "
+        "number 1: rank 0 has call a; rank 1 has call b"
+    ]
+    assert not heard.agreed
+
+
 def test_who_awaits_all_waits_until_they_have_come():
     heard = Heard((0, 1))
     heard.begins(0, "ab", "awaits")
@@ -274,6 +316,57 @@ def test_calls_that_differ(what):
     with pods.ranks(2) as ranks:
         for error in ranks.run(pods.joined, each_its_own, what):
             assert "the ranks of group [0,1] run programs of different collectives" in error
+
+
+def crosses(rank, other, known):
+    """A permute of two ranks and what is of three, in other orders on two of them."""
+    import torch
+    import torch_xla
+
+    from torch_xla_cc import xla_model as xm
+
+    x = torch.full((4,), rank + 1.0).to("xla")
+    y = torch.arange(12.0).to("xla") + 100 * rank
+    calls = {
+        "pair": lambda: xm.collective_permute(x, [[0, 1]]),
+        "permute": lambda: xm.collective_permute(y[:4], [[0, 1], [1, 2], [2, 0]]),
+        "all_to_all": lambda: xm.all_to_all(y, 0, 0, 3),
+        "all_gather": lambda: xm.all_gather(y),
+    }
+
+    def both(order):
+        found = []
+        for name in order:
+            if name != "pair" or rank < 2:
+                found.append(calls[name]())
+                torch_xla.sync(wait=True)
+        return [each.tolist() for each in found]
+
+    try:
+        before = [both(["pair", other])] if known else []
+        found = both([other, "pair"] if rank == 1 else ["pair", other])
+        both([other])  # who only sends may not have heard
+        return [*before, found]
+    except RuntimeError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("other", ["permute", "all_to_all"])
+def test_messages_that_cross(other, known):
+    with pods.ranks(3) as ranks:
+        for error in ranks.run(pods.joined, crosses, other, known):
+            assert "the collectives in which rank 0 sends to rank 1 differ" in error
+            assert "[0,1]" in error or "{{0,1}}" in error
+
+
+def test_what_sends_no_messages_may_cross_them():
+    with pods.ranks(3) as ranks:
+        first, second, third = ranks.run(pods.joined, crosses, "all_gather", True)
+    gathered = [i + 100.0 * rank for rank in range(3) for i in range(12)]
+    assert first == [[[0.0] * 4, gathered]] * 2
+    assert second == [[[1.0] * 4, gathered], [gathered, [1.0] * 4]]
+    assert third == [[gathered]] * 2
 
 
 @pytest.mark.parametrize("always", [True, False])

@@ -1,7 +1,7 @@
 """Of rank 0: the collectives that ranks say they begin, compared one by one (meetings.py).
 
 Ranks may cut what they do into programs where they like: what has to be the same is, for each
-group, the row of its collectives.
+group, the row of its collectives, and for each two ranks that of the messages between them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from .meetings import PROGRAMS, Calls, Group, Recent
 
 
 class _Row:
-    """The collectives of a group, from the first that not all of its ranks have begun."""
+    """The collectives of a group, from the first that not all of its ranks have begun.
+
+    Or those by which one rank sends to another, of whichever groups.
+    """
 
     def __init__(self, group: Group) -> None:
         self.begun = dict.fromkeys(group, 0)  # how many, by rank
@@ -66,6 +69,7 @@ class Agreement:
         self._calls: dict[str, Calls] = {}  # of the programs in these
         self._held: collections.Counter[str] = collections.Counter()  # by how many ranks
         self._rows: dict[Group, _Row] = {}
+        self._links: dict[Group, _Row] = {}  # by who sends and who receives
         self._questions: dict[int, _Question] = {}
         self._numbers = 0
         self._left: set[int] = set()
@@ -136,9 +140,20 @@ class Agreement:
                 return f"rank {rank} runs a collective of group {list(group)}"
             differs = row.add(rank, hashes)
             if differs:
-                return self._difference(group, row, rank, *differs)
+                ranks = ",".join(map(str, group))
+                return self._difference(
+                    f"the ranks of group [{ranks}] run programs of different collectives",
+                    *(row, rank, *differs),
+                )
             if wrong := self._alone(row):
                 return wrong
+        for link, hashes in calls.links:
+            row = self._links.setdefault(link, _Row(link))
+            if differs := row.add(rank, hashes):
+                return self._difference(
+                    "the collectives in which rank {} sends to rank {} differ".format(*link),
+                    *(row, rank, *differs),
+                )
         return ""
 
     def _alone(self, row: _Row) -> str:
@@ -147,7 +162,7 @@ class Agreement:
         return f"rank {gone[0]} has ended, and others run a collective with it" if gone else ""
 
     def _difference(
-        self, group: Group, row: _Row, rank: int, number: int, own: str, others: str
+        self, what: str, row: _Row, rank: int, number: int, own: str, others: str
     ) -> str:
         said = {other: others for other, begun in row.begun.items() if begun > number}
         said[rank] = own
@@ -156,10 +171,7 @@ class Agreement:
             f"rank {other} has {words.get(hashed, hashed)}"
             for other, hashed in sorted(said.items())
         )
-        return (
-            f"the ranks of group [{','.join(map(str, group))}] run programs of different "
-            f"collectives, the first of which is number {number + 1}: {each}"
-        )
+        return f"{what}, the first of which is number {number + 1}: {each}"
 
     def _behind(self, rank: int, calls: Calls) -> set[int]:
         rows = [self._rows[group].begun for group, _ in calls.groups]

@@ -2,7 +2,9 @@
 
 Ranks may run different programs by right: of a group only its members have the collective, and
 where a rank reads a result its program ends. So what is the same is, for each group, the row of its
-collectives. XLA and gloo compare nothing: where rows differ, ranks wait or get wrong numbers.
+collectives; and from each rank to each other the row of those that send messages, as these come in
+the order in which they were sent, whatever groups they are of. XLA and gloo compare nothing: where
+rows differ, ranks wait or get wrong numbers.
 
 A rank that runs something with collectives for the first time asks what the others of its groups
 have begun, and waits for that. What it has run before it only tells.
@@ -49,13 +51,15 @@ _SHOWN = 300  # characters
 PROGRAMS = 1024  # that a rank has said and names by their keys; of another it says all again
 
 Group = tuple[int, ...]
+Row = tuple[Group, tuple[str, ...]]  # hashes of collectives, in their order
 
 
 class Calls(NamedTuple):
     """The collectives of a program that a rank is in."""
 
-    groups: tuple[tuple[Group, tuple[str, ...]], ...]  # hashes, in their order
+    groups: tuple[Row, ...]
     words: dict[str, str]  # of hashes
+    links: tuple[Row, ...] = ()  # from a rank to another, in that order: its sender, who receives
 
     def total(self) -> int:
         """How many there are."""
@@ -77,8 +81,11 @@ class Calls(NamedTuple):
     def text(self) -> str:
         """A line."""
         places = {hashed: place for place, hashed in enumerate(self.words)}
-        groups = [(group, [places[h] for h in hashes]) for group, hashes in self.groups]
-        return json.dumps([groups, list(self.words.items())], separators=(",", ":"))
+        groups, links = (
+            [(ranks, [places[h] for h in hashes]) for ranks, hashes in rows]
+            for rows in (self.groups, self.links)
+        )
+        return json.dumps([groups, links, list(self.words.items())], separators=(",", ":"))
 
     def key(self) -> str:
         """The same for the same collectives."""
@@ -106,12 +113,13 @@ class Recent:
 
 def calls_of(text: str) -> Calls:
     """Of its text."""
-    groups, words = json.loads(text)
+    *rows, words = json.loads(text)
     hashes = [hashed for hashed, _ in words]
-    return Calls(
-        tuple((tuple(group), tuple(hashes[i] for i in places)) for group, places in groups),
-        dict(words),
+    groups, links = (
+        tuple((tuple(ranks), tuple(hashes[i] for i in places)) for ranks, places in each)
+        for each in rows
     )
+    return Calls(groups, dict(words), links)
 
 
 def has_collectives(text: str) -> bool:
@@ -121,7 +129,8 @@ def has_collectives(text: str) -> bool:
 
 def of_program(text: str, rank: int, size: int) -> Calls:
     """What a rank meets others in, in a program, given as HLO."""
-    found: dict[Group, list[str]] = {}
+    groups: dict[Group, list[str]] = {}
+    links: dict[Group, list[str]] = {}
     words: dict[str, str] = {}
     computations, entry = _computations(text)
     for match, _ in _in_order(computations, entry):
@@ -129,9 +138,16 @@ def of_program(text: str, rank: int, size: int) -> Calls:
         hashed = _hashed(said)
         for group in _groups(match["rest"], size):
             if rank in group and len(group) > 1:
-                found.setdefault(group, []).append(hashed)
+                groups.setdefault(group, []).append(hashed)
                 words.setdefault(hashed, _shown(said))
-    return Calls(tuple((group, tuple(hashes)) for group, hashes in found.items()), words)
+                for link in _links(match, group):
+                    if rank in link:
+                        links.setdefault(link, []).append(hashed)
+    rows, sent = (
+        tuple((ranks, tuple(hashes)) for ranks, hashes in found.items())
+        for found in (groups, links)
+    )
+    return Calls(rows, words, sent)
 
 
 def of_instructions(text: str, size: int) -> Calls:
@@ -232,7 +248,25 @@ def _attributes(match: re.Match[str], computations: dict[str, list[str]]) -> Ite
         )
 
 
-def _groups(attributes: str, size: int) -> list[tuple[int, ...]]:
+def _links(match: re.Match[str], group: Group) -> Iterator[Group]:
+    """Which ranks send messages to which."""
+    if match["op"] == "collective-permute":
+        pairs = _listed(match["rest"])
+    elif match["op"] in ("all-to-all", "ragged-all-to-all"):
+        pairs = list(itertools.permutations(group, 2))
+    else:
+        return
+    yield from (pair for pair in pairs if pair[0] != pair[1])
+
+
+def _listed(attributes: str) -> list[Group]:
+    """The groups or pairs that are written one by one."""
+    lists = _LISTS.search(attributes)
+    rows = re.findall(r"\{([\d,]+)\}", lists[1]) if lists else []
+    return [tuple(int(n) for n in row.split(",")) for row in rows]
+
+
+def _groups(attributes: str, size: int) -> list[Group]:
     if iota := _IOTA.search(attributes):
         shape, dims, order = (
             [int(n) for n in part.split(",")] if part else None for part in iota.groups()
@@ -240,9 +274,7 @@ def _groups(attributes: str, size: int) -> list[tuple[int, ...]]:
         assert shape is not None and dims is not None
         ids = np.arange(int(np.prod(dims))).reshape(dims).transpose(order).reshape(shape)
         return [tuple(row) for row in ids.tolist()]
-    lists = _LISTS.search(attributes)
-    rows = re.findall(r"\{([\d,]+)\}", lists[1]) if lists else []
-    groups = [tuple(int(n) for n in row.split(",")) for row in rows]
+    groups = _listed(attributes)
     if "source_target_pairs" in attributes:
         return [tuple(sorted({rank for pair in groups for rank in pair}))]
     return groups or [tuple(range(size))]
