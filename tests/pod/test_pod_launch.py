@@ -1,5 +1,6 @@
 """torch_xla_cc.launch(pod=True): ranks that are processes, from within a script."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -50,6 +51,8 @@ def main(rank, what):
         return rank and sys
     if what == "a tensor":
         return total
+    if what == "collectives":
+        return torch_xla.runtime.global_runtime_device_attributes()[rank]["collectives"]
     if what == "dist":
         import torch.distributed as dist
         import torch_xla_cc.distributed
@@ -95,6 +98,21 @@ def test_results_by_rank(script):
 def test_torch_distributed_finds_its_world(script):
     out, _ = run(script, "dist", 2)
     assert out.splitlines()[-1] == str([[3.0] * 3] * 2)  # gloo says that it is connected
+
+
+@pytest.mark.parametrize(
+    ("choice", "found"),
+    [
+        ({}, "memory"),
+        ({"TORCH_XLA_CC_POD_COLLECTIVES": "gloo"}, "gloo: rank 0: "),
+        ({"TORCH_XLA_CC_POD_COLLECTIVES": "mpi"}, "memory"),  # that is for what mpirun starts
+    ],
+)
+def test_ranks_meet_as_those_of_torchrun(script, choice, found):
+    out, _ = run(script, "collectives", 2, **choice)
+    one, other = ast.literal_eval(out.splitlines()[-1])
+    assert one == other
+    assert one.startswith(found)
 
 
 @pytest.mark.parametrize(

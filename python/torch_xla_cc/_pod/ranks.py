@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, NamedTuple
@@ -28,8 +28,11 @@ _LOOK_S = 1.0
 _TO_END_S = 60.0
 _CAUSE_S = 2.0  # how much later than its consequences a failure may be seen
 _CONSEQUENCE = "No collective can run any more"  # pod_device/server.py
+_COLLECTIVES = "TORCH_XLA_CC_POD_COLLECTIVES"
 _PR_SET_PDEATHSIG = 1
 _environment = threading.Lock()  # of this process, while a child takes it over
+
+_Environment = dict[str, str | None]  # None: it is not set
 
 
 class _Rank(NamedTuple):
@@ -56,9 +59,8 @@ def run(
     # As the agent of torchrun, which keeps the store of its ranks.
     store = TCPStore(_HOST, 0, is_master=True, wait_for_workers=False)
     port = held_port()
-    common = {
+    common: _Environment = {
         "PJRT_DEVICE": "POD",
-        "TORCH_XLA_CC_POD_COLLECTIVES": "gloo",  # of MPI mpirun starts the ranks
         "WORLD_SIZE": str(nprocs),
         "LOCAL_WORLD_SIZE": str(nprocs),
         "MASTER_ADDR": _HOST,
@@ -70,6 +72,8 @@ def run(
         "TORCH_XLA_CC_POD_ADDRESS": f"{_HOST}:{port.getsockname()[1]}",
         "TORCH_XLA_CC_POD_TOKEN": secrets.token_hex(16),
     }
+    if os.environ.get(_COLLECTIVES) == "mpi":  # for ranks that mpirun starts
+        common[_COLLECTIVES] = None
     if timeout_s is not None:
         common["TORCH_XLA_CC_TIMEOUT_S"] = str(timeout_s)
     ranks: list[_Rank] = []
@@ -85,7 +89,7 @@ def run(
         port.close()
 
 
-def _start(fn: Callable[..., Any], args: Sequence[Any], env: Mapping[str, str]) -> _Rank:
+def _start(fn: Callable[..., Any], args: Sequence[Any], env: _Environment) -> _Rank:
     ours, theirs = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("spawn").Process(
         target=_work, args=(os.getpid(), theirs, fn, tuple(args)), name=f"rank {env['RANK']}"
@@ -97,17 +101,22 @@ def _start(fn: Callable[..., Any], args: Sequence[Any], env: Mapping[str, str]) 
 
 
 @contextlib.contextmanager
-def _changed(env: Mapping[str, str]) -> Iterator[None]:
+def _changed(env: _Environment) -> Iterator[None]:
     with _environment:
-        before = dict(os.environ)
-        os.environ.update(env)
+        before = {name: os.environ.get(name) for name in env}
+        _set(env)
         try:
             yield
         finally:
-            for name in env:
-                os.environ.pop(name)
-                if name in before:
-                    os.environ[name] = before[name]
+            _set(before)
+
+
+def _set(env: _Environment) -> None:
+    for name, value in env.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def _results(ranks: list[_Rank]) -> list[Any]:
