@@ -16,6 +16,7 @@ from datetime import date
 from pathlib import Path
 
 import empty_step
+import optimizer_trace
 import pictures
 
 HERE = Path(__file__).parent
@@ -86,6 +87,13 @@ _SCRIPTS: dict[str, tuple[tuple[str, ...], list[str]]] = {
             "ratio",
         ),
         [f"import flat_buffers as b; rows = b.run({kind!r})" for kind in ("slices", "as_strided")],
+    ),
+    "To trace an optimizer's step of forty parameters, one CPU device": (
+        ("optimizer", "ms, torch_xla", "ms, ours", "ratio"),
+        [
+            f"import optimizer_trace as b; rows = b.run({name!r})"
+            for name in optimizer_trace.OPTIMIZERS
+        ],
     ),
     "Compiles of one program, ten steps": (
         ("ranks", "compiles"),

@@ -8,6 +8,7 @@
 #include "torch_xla_cc/call_site.h"
 #include "torch_xla_cc/distributed/bind.h"
 #include "torch_xla_cc/graph/bind.h"
+#include "torch_xla_cc/graph/meta_kernels.h"
 #include "torch_xla_cc/graph/noted_calls.h"
 #include "torch_xla_cc/graph/records.h"
 #include "torch_xla_cc/graph/tokens.h"
@@ -44,6 +45,7 @@ PYBIND11_MODULE(_C, m) {
   BindDistributed(m);
   RegisterTorchOps();
   RegisterViewWrites();
+  RegisterMetaKernels();
   m.def("at_work", &AtWork::Any);
   m.def("waits_for_peers", &WaitsForPeers::Any);
   m.def("unwrapped", &Unwrapped);

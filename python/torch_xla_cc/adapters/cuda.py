@@ -81,6 +81,8 @@ def _functions(device: torch.device) -> dict[str, Any]:
         "get_rng_state": lambda *_, **__: generator.get_state(),
         "set_rng_state": lambda state, *_, **__: generator.set_state(state),
         "manual_seed": generator.manual_seed,
+        # What programs have imported by name asks: _lazy_call, which would keep calls for later.
+        "is_initialized": lambda: True,
         "_lazy_init": lambda: None,
         "_lazy_call": lambda function, **__: function(),
     }
