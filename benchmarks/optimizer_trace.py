@@ -1,4 +1,4 @@
-"""Steps of torch's optimizers, traced only: with torch_xla alone, and with torch_xla_cc imported."""
+"""Steps of torch's optimizers, traced only: by torch_xla alone, and with torch_xla_cc imported."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@
 #include "torch_xla_cc/made_tensors.h"
 #include "torch_xla_cc/python_side.h"
 #include "torch_xla_cc/threads/bind.h"
+#include "torch_xla_cc/torch_function.h"
 
 namespace {
 
@@ -49,6 +50,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("at_work", &AtWork::Any);
   m.def("waits_for_peers", &WaitsForPeers::Any);
   m.def("unwrapped", &Unwrapped);
+  m.def("torch_function", &TorchFunction, py::arg("handlers"), py::arg("keyword"),
+        py::arg("other"));
   m.def("living_tensors", &LivingTensors, py::arg("generation") = py::none());
   m.def("forget_dead_tensors", &ForgetDeadTensors);
   m.def("made_tensors", &MadeTensors);

@@ -1,6 +1,6 @@
 # The extension module: torch_xla_cc/module.cc. Collectives take operands and then the node's
 # fields, in the order of docs/spec.md.
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -144,6 +144,11 @@ def close_read_hooks() -> None: ...
 def register_kernels() -> None: ...
 def bounded_ms(timeout_ms: int) -> int: ...
 def stop_coalescing(backend: object) -> bool: ...
+def torch_function(
+    handlers: Mapping[Callable[..., Any], Callable[..., Any]],
+    keyword: str,
+    other: Callable[..., Any] | None,
+) -> Callable[..., Any]: ...
 
 class RankGroup:
     def __init__(

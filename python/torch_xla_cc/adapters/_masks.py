@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from torch_xla_cc.adapters import _rank_numbers
-from torch_xla_cc.adapters._mode import Mode
+from torch_xla_cc.adapters._mode import Function, Mode
 
 
 class FilledMasks(Mode):
@@ -19,20 +19,17 @@ class FilledMasks(Mode):
     for that, and programs differ with the count. A RankNumber becomes a tensor.
     """
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 (whatever the function returns)
-        if func is torch.Tensor.__setitem__:
-            x, index, value = args
-            mask = _mask(x, index)
-            if mask is not None and isinstance(value, (int, float)) and _fits(value, x.dtype):
-                fill(x, mask, value)
-                return None
-        return self.call(func, _rank_numbers.as_data(func, args), kwargs)
+    def __init__(self) -> None:
+        as_data = dict.fromkeys(_rank_numbers.FUNCTIONS, _rank_numbers.as_data)
+        super().__init__({torch.Tensor.__setitem__: _write, **as_data})
+
+
+def _write(function: Function, args: Sequence[Any], keywords: dict[str, Any]) -> Any:  # noqa: ANN401
+    x, index, value = args
+    mask = _mask(x, index)
+    if mask is None or not isinstance(value, (int, float)) or not _fits(value, x.dtype):
+        return function(x, index, value)
+    return fill(x, mask, value)
 
 
 def fill(x: torch.Tensor, mask: torch.Tensor, value: float) -> None:

@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from torch_xla_cc import _C
+
+Function = Callable[..., Any]
+# (function, arguments, keywords): makes the call.
+Handler = Callable[[Function, Sequence[Any], dict[str, Any]], Any]
+
 
 class Mode(TorchFunctionMode):
-    """Sees each call of a function of torch, before it is made."""
+    """Sees calls of some functions of torch, and makes them.
 
-    def call(
-        self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None
-    ) -> Any:  # noqa: ANN401 (whatever the function returns)
-        """Make the call.
+    It is looked up in C++: a mode gets all calls, and each x.shape too.
+    """
 
-        A mode is off while it handles a call. Programs have functions of their own in a backward
-        pass, so there it is on.
-        """
-        if func is torch.Tensor.backward:
-            with self:
-                return _backward(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+    def __init__(
+        self,
+        handlers: Mapping[Function, Handler],
+        keyword: str = "",
+        other: Handler | None = None,
+    ) -> None:
+        """`other` makes calls that have the keyword, if one is given."""
+        super().__init__()
+        # A mode is off while it handles a call. Programs have functions of their own in a backward
+        # pass, so there it is on.
+        backward = {torch.Tensor.backward: self._backward}
+        function = _C.torch_function({**handlers, **backward}, keyword, other)
+        vars(self)["__torch_function__"] = types.MethodType(function, self)
+
+    def _backward(
+        self, function: Function, args: Sequence[Any], keywords: Mapping[str, Any]
+    ) -> None:
+        with self:
+            _backward(*args, **keywords)
 
 
 def _backward(

@@ -6,7 +6,7 @@ each rank.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -46,17 +46,19 @@ class RankNumber(int):
         return int(self) if rank is None else rank * self.by + self.more
 
 
+_NAMES = ("__lt__", "lt", "less", "__ge__", "ge", "greater_equal", "__sub__", "sub")
 # What is done with them and tensors; others may need an int, which a tensor is read for.
-_TAKE_TENSORS = frozenset(
-    {"__lt__", "lt", "less", "__ge__", "ge", "greater_equal", "__sub__", "sub"}
+FUNCTIONS = tuple(
+    getattr(where, name)
+    for where in (torch.Tensor, torch)
+    for name in _NAMES
+    if hasattr(where, name)
 )
 
 
-def as_data(func: Any, args: Sequence[Any]) -> Sequence[Any]:  # noqa: ANN401 (of torch)
-    """A function's arguments, of which some may be such numbers, as it is to get them."""
-    if not any(type(x) is RankNumber for x in args):
-        return args
+def as_data(function: Callable[..., Any], args: Sequence[Any], keywords: dict[str, Any]) -> Any:  # noqa: ANN401
+    """Call one of these functions; such numbers among its arguments become tensors."""
     tensor = next((x for x in args if isinstance(x, torch.Tensor)), None)
-    if tensor is None or getattr(func, "__name__", "") not in _TAKE_TENSORS:
-        return args
-    return [x.on(tensor) if type(x) is RankNumber else x for x in args]
+    if tensor is not None:
+        args = [x.on(tensor) if type(x) is RankNumber else x for x in args]
+    return function(*args, **keywords)

@@ -15,7 +15,7 @@ Training stacks name CUDA where they mean the device of the rank: `torch.cuda.cu
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ import torch
 from torch_xla_cc._runtime.environment import number
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc.adapters import _modules, _random_state, _xla_device
-from torch_xla_cc.adapters._mode import Mode
+from torch_xla_cc.adapters._mode import Function, Mode
 
 
 class _Generator:
@@ -104,33 +104,36 @@ class _Names(Mode):
     """Puts the device where a call says "cuda"."""
 
     def __init__(self, device: torch.device) -> None:
-        super().__init__()
         self._device = device
+        handlers = {
+            torch.Tensor.cuda: lambda function, args, keywords: args[0].to(device),
+            torch.Tensor.to: self._to,
+            torch.Tensor.type: self._type,
+            _IS_CUDA: lambda function, args, keywords: args[0].device.type == device.type,
+            torch.device: self._named,
+        }
+        super().__init__(handlers, "device", self._on)
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 (whatever the function returns)
-        named = dict(kwargs or {})
-        if func is torch.Tensor.cuda:
-            return args[0].to(self._device)
-        if func is torch.Tensor.type and len(args) == 1 and not named:
-            text = func(*args)
-            kind = self._device.type
-            return text.replace("torch." + ("" if kind == "cpu" else f"{kind}."), "torch.cuda.", 1)
-        if func == _IS_CUDA:  # a new object each time it is named
-            return args[0].device.type == self._device.type
-        if func is torch.device:  # ("cuda", 0) as well, where the number is no device
-            what = args[0] if args else named.get("type", named.get("device"))
-            return self._device if _is_cuda(what) else func(*args, **named)
-        if _is_cuda(named.get("device")):
-            named["device"] = self._device
-        if func in (torch.Tensor.to, torch.Tensor.type):
-            args = [self._device if _is_cuda(one) else one for one in args]
-        return self.call(func, args, named)
+    def _on(self, function: Function, args: Sequence[Any], keywords: dict[str, Any]) -> Any:  # noqa: ANN401
+        if _is_cuda(keywords.get("device")):
+            keywords["device"] = self._device
+        return function(*args, **keywords)
+
+    def _to(self, function: Function, args: Sequence[Any], keywords: dict[str, Any]) -> Any:  # noqa: ANN401
+        args = [self._device if _is_cuda(one) else one for one in args]
+        return self._on(function, args, keywords)
+
+    def _type(self, function: Function, args: Sequence[Any], keywords: dict[str, Any]) -> Any:  # noqa: ANN401
+        if len(args) > 1 or keywords:
+            return self._to(function, args, keywords)
+        kind = self._device.type
+        own = "torch." + ("" if kind == "cpu" else f"{kind}.")
+        return function(*args).replace(own, "torch.cuda.", 1)
+
+    def _named(self, function: Function, args: Sequence[Any], keywords: dict[str, Any]) -> Any:  # noqa: ANN401
+        """torch.device(...), of ("cuda", 0) as well, where the number is no device."""
+        what = args[0] if args else keywords.get("type", keywords.get("device"))
+        return self._device if _is_cuda(what) else function(*args, **keywords)
 
 
 def _own() -> torch.device:
