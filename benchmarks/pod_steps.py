@@ -4,10 +4,11 @@
 
 Steps of the demo's transformer and of examples/clients, on four ranks: by torchrun on the pod, with
 a run at each call and with calls that stay in the graph; the latter by gloo, and by mpirun, where
-device processes speak MPI, in the place of memory that they share; as four jobs of one rank at a
-time, on CPU devices, which is what a step takes without calls ("nan" where the example needs other
-ranks); and on CPU devices between which the host carries each call (docs/distributed.md). A step is
-from one loss that a rank prints to the next: medians after the first ten, of the jobs the mean.
+device processes speak MPI, in the place of memory that they share; as one rank alone on a CPU
+device, without calls, times the ranks of each processor, which is what the processors have to do
+at least ("nan" where the example needs other ranks); and on CPU devices between which the host
+carries each call (docs/distributed.md). A step is from one loss that a rank prints to the next:
+medians after the first ten.
 Then 64 MiB to the device and back beside memcpy, and the time from torchrun's start to the first
 sum, beside gloo's. Machines differ, and are busy: what is to be compared is of one run.
 """
@@ -31,7 +32,6 @@ _kept = tempfile.TemporaryDirectory()
 SCRIPTS = Path(_kept.name)
 RANKS = 4
 STEPS, WARM = 40, 10
-ALONE = 10  # times as many: jobs that do not wait for each other do not begin at one time
 LIMIT_S = 300  # of what torchrun starts
 EXAMPLES = {
     "demo": ["benchmarks/pod_demo.py"],
@@ -76,7 +76,7 @@ class Way(NamedTuple):
     device: str
     calls: str = "each"  # TORCH_XLA_CC_CALLS
     by: str = "memory"  # TORCH_XLA_CC_POD_COLLECTIVES
-    alone: bool = False  # each rank is a job
+    alone: bool = False  # one rank
 
 
 WAYS = {
@@ -114,25 +114,19 @@ def torchrun(
 
 def step_ms(way: Way, example: list[str]) -> float:
     """Of a step."""
-    steps = STEPS * ALONE if way.alone else STEPS
-    words = [WITH_THE_POD, str(ROOT / example[0]), *example[1:], f"--steps={steps}"]
+    words = [WITH_THE_POD, str(ROOT / example[0]), *example[1:], f"--steps={STEPS}"]
     said = []
     os.environ["TORCH_XLA_CC_CALLS"] = way.calls
-    ranks, jobs = (1, RANKS) if way.alone else (RANKS, 1)
-    first, *others = [torchrun(way.device, *words, ranks=ranks, by=way.by) for _ in range(jobs)]
-    with first as running:
+    with torchrun(way.device, *words, ranks=1 if way.alone else RANKS, by=way.by) as running:
         assert running.stdout is not None
         for line in running.stdout:
             if line.startswith("step "):
                 said.append(time.perf_counter())
-    for other in others:
-        other.communicate()
-    if running.returncode or len(said) != steps:
+    if running.returncode or len(said) != STEPS:
         return float("nan")
-    if way.alone:  # a job has a processor for some steps, and then for none
-        return (said[-1] - said[WARM]) / (steps - WARM - 1) * 1e3
     each_s = [after - before for before, after in itertools.pairwise(said)]
-    return statistics.median(each_s[WARM:]) * 1e3
+    at_once = max(1.0, RANKS / (os.cpu_count() or 1)) if way.alone else 1.0
+    return statistics.median(each_s[WARM:]) * at_once * 1e3
 
 
 def transfers(rank: int) -> tuple[float, float, float]:

@@ -8,7 +8,9 @@ import torch
 import torch_xla
 import torch_xla.debug.metrics as metrics
 from torch import nn
+from torch.utils import checkpoint
 
+from torch_xla_cc._runtime import device_tensors
 from torch_xla_cc.adapters import cuda, megatron, optimizers
 from torch_xla_cc.adapters._masks import FilledMasks
 
@@ -83,7 +85,34 @@ def test_cuda_streams_and_random_numbers(as_cuda):
     first = torch.rand(4, device="cuda").tolist()
     torch.cuda.set_rng_state(state)
     assert torch.rand(4, device="cuda").tolist() == first
-    torch.cuda.synchronize()
+
+
+def test_to_synchronize_runs_what_is_pending_and_is_no_step(as_cuda):
+    drawn = []
+    for synchronizes in False, True:
+        torch.cuda.manual_seed(3)
+        x = torch.rand(4, device="cuda")
+        y = x * 2
+        if synchronizes:
+            torch.cuda.synchronize()
+            assert not device_tensors.needs_run(y)
+        drawn.append([x.tolist(), torch.rand(4, device="cuda").tolist()])
+    assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_layers_that_are_computed_again_draw_the_same(as_cuda, reentrant):
+    drawn = []
+
+    def layer(x):
+        drawn.append(torch.nn.functional.dropout(x))
+        return drawn[-1] * x
+
+    x = torch.ones(64, device="cuda", requires_grad=True)
+    checkpoint.checkpoint(layer, x, use_reentrant=reentrant).sum().backward()
+    first, second = (y.tolist() for y in drawn)
+    assert first == second
+    assert x.grad.tolist() == [2 * one for one in first]
 
 
 def test_cuda_may_be_the_cpu():

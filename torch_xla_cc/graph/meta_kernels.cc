@@ -16,12 +16,15 @@ namespace {
 
 using torch::jit::Stack;
 
-// Not symbolic, and not of a class in Python, as what torch.compile traces with.
+// Neither symbolic, nor of a class in Python, as what torch.compile traces with.
 bool Plain(const c10::IValue& arg) {
-  if (!arg.isTensor()) return !arg.isSymInt();
+  if (!arg.isTensor()) return !arg.isSymInt() && !arg.isSymFloat() && !arg.isSymBool();
   const at::TensorImpl& x = *arg.unsafeToTensorImpl();
   return !x.has_symbolic_sizes_strides() && !x.key_set().has(c10::DispatchKey::Python);
 }
+
+// Whether this is the check of a write, and not a tensor of the script that has no data.
+bool OfWrite() { return c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Functionalize); }
 
 class Kernel final : public c10::OperatorKernel {
  public:
@@ -30,7 +33,15 @@ class Kernel final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
     const auto args = torch::jit::last(*stack, op.schema().arguments().size());
-    if (std::all_of(args.begin(), args.end(), &Plain)) return plain_.callBoxed(op, keys, stack);
+    if (OfWrite() && std::all_of(args.begin(), args.end(), &Plain)) {
+      Stack given(args.begin(), args.end());
+      try {
+        plain_.callBoxed(op, keys, &given);
+        torch::jit::drop(*stack, args.size());
+        return stack->push_back(std::move(given.back()));
+      } catch (const c10::Error&) {  // what it refuses torch's may take, or say as it does
+      }
+    }
     stock_.callBoxed(op, keys, stack);
   }
 

@@ -17,6 +17,7 @@ from torch.optim.optimizer import Optimizer
 from torch.utils import dlpack
 from torch_xla import runtime
 
+from torch_xla_cc import _C
 from torch_xla_cc._runtime.private import (
     XLAC,
     from_functional_tensor,
@@ -130,6 +131,7 @@ def run_live(index: int) -> None:
 
     Not a step: that changes the seed of random numbers, and other ranks may have nothing pending.
     """
+    _C.forget_dead_tensors()  # which would be results of the program
     XLAC._xla_sync_live_tensors(f"xla:{index}", [], wait=False)
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import torch_xla
 from torch_xla.core import xla_model
 
+from torch_xla_cc._runtime import device_tensors
+
 _initialized = True  # torch.utils.checkpoint keeps the random state only if it finds this
 
 
@@ -98,8 +100,12 @@ def set_device(device: object) -> None:
 
 
 def synchronize(device: object = None) -> None:
-    """Run what is pending, and wait for it."""
-    torch_xla.sync(wait=True)
+    """Run what is pending, and wait for it.
+
+    Not a step: one rank alone may call it, and a step changes the seed of random numbers.
+    """
+    device_tensors.run_live(torch_xla.device().index)
+    xla_model.wait_device_ops()
 
 
 def empty_cache() -> None:

@@ -5,6 +5,7 @@ Training stacks name CUDA where they mean the device of the rank: `torch.cuda.cu
 
 - the functions of torch.cuda that are listed here, and nothing else of torch.cuda.
   `torch.cuda.is_available()` stays False: there are no kernels for it.
+- `torch.xla` is the module of XLA devices, for which torch.utils.checkpoint asks;
 - modules keep the attributes of their parameters, and weights that they share, when they move to
   another device (adapters._modules).
 - a mode of torch.overrides, on the thread that calls `install()`: in a call that makes or moves a
@@ -15,6 +16,8 @@ Training stacks name CUDA where they mean the device of the rank: `torch.cuda.cu
 from __future__ import annotations
 
 import contextlib
+import sys
+import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +25,7 @@ import torch
 
 from torch_xla_cc._runtime.environment import number
 from torch_xla_cc._runtime.patches import Changes, Patches
-from torch_xla_cc.adapters import _modules, _random_state, _xla_device
+from torch_xla_cc.adapters import _device_module, _modules, _random_state, _xla_device
 from torch_xla_cc.adapters._mode import Function, Mode
 
 
@@ -48,13 +51,6 @@ class _Generator:
             torch.default_generator.set_state(state)
 
 
-def _synchronize(device: torch.device) -> None:
-    if device.type == "xla":
-        import torch_xla
-
-        torch_xla.sync(wait=True)
-
-
 def _functions(device: torch.device) -> dict[str, Any]:
     """What torch.cuda gets, by name."""
     generator = _Generator(device)
@@ -65,7 +61,7 @@ def _functions(device: torch.device) -> dict[str, Any]:
         # By PYTORCH_NVML_BASED_CUDA_CHECK, which DeepSpeed sets, torch asks device_count().
         "is_available": lambda: False,
         "is_current_stream_capturing": lambda: False,
-        "synchronize": lambda *_, **__: _synchronize(device),
+        "synchronize": _xla_device.synchronize if device.type == "xla" else lambda *_, **__: None,
         "empty_cache": lambda: None,
         "memory_allocated": lambda *_, **__: 0,
         "max_memory_allocated": lambda *_, **__: 0,
@@ -81,8 +77,6 @@ def _functions(device: torch.device) -> dict[str, Any]:
         "get_rng_state": lambda *_, **__: generator.get_state(),
         "set_rng_state": lambda state, *_, **__: generator.set_state(state),
         "manual_seed": generator.manual_seed,
-        # What programs have imported by name asks: _lazy_call, which would keep calls for later.
-        "is_initialized": lambda: True,
         "_lazy_init": lambda: None,
         "_lazy_call": lambda function, **__: function(),
     }
@@ -146,17 +140,32 @@ def _own() -> torch.device:
     return torch_xla.device()
 
 
+def _that_have(name: str, theirs: object) -> list[types.ModuleType]:
+    """Modules outside of torch that have imported it by name: Megatron-core's random states.
+
+    torch's would keep what it is to call until there is CUDA.
+    """
+    return [
+        module
+        for key, module in [*sys.modules.items()]
+        if vars(module).get(name) is theirs and key.partition(".")[0] != "torch"
+    ]
+
+
 def _make(changes: Changes, device: torch.device | str | None = None) -> None:
     if device is None:
         device = _own()
     functions = _functions(torch.device(device))
-    for name, value in functions.items():
-        changes.put(torch.cuda, name, value)
+    before = {name: changes.put(torch.cuda, name, value) for name, value in functions.items()}
+    for module in _that_have("_lazy_call", before["_lazy_call"]):
+        changes.put(module, "_lazy_call", functions["_lazy_call"])
     for name in ("get_rng_state", "set_rng_state", "manual_seed"):
         changes.put(torch.cuda.random, name, functions[name])
     # Its own one takes streams of torch only, before the mode sees the call.
     changes.put(torch.Tensor, "record_stream", lambda x, stream: None)
     changes.enter(_modules.patches.held())
+    if torch.device(device).type == "xla":
+        changes.enter(_device_module.patches.held())
     changes.enter(_Names(torch.device(device)))
 
 

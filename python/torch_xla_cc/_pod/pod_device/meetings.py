@@ -140,9 +140,8 @@ def of_program(text: str, rank: int, size: int) -> Calls:
             if rank in group and len(group) > 1:
                 groups.setdefault(group, []).append(hashed)
                 words.setdefault(hashed, _shown(said))
-                for link in _links(match, group):
-                    if rank in link:
-                        links.setdefault(link, []).append(hashed)
+                for link in _links(match, group, rank):
+                    links.setdefault(link, []).append(hashed)
     rows, sent = (
         tuple((ranks, tuple(hashes)) for ranks, hashes in found.items())
         for found in (groups, links)
@@ -248,15 +247,14 @@ def _attributes(match: re.Match[str], computations: dict[str, list[str]]) -> Ite
         )
 
 
-def _links(match: re.Match[str], group: Group) -> Iterator[Group]:
-    """Which ranks send messages to which."""
+def _links(match: re.Match[str], group: Group, rank: int) -> Iterator[Group]:
+    """To which ranks this one sends messages, and from which it gets some."""
     if match["op"] == "collective-permute":
-        pairs = _listed(match["rest"])
+        yield from (pair for pair in _listed(match["rest"]) if rank in pair and len({*pair}) > 1)
     elif match["op"] in ("all-to-all", "ragged-all-to-all"):
-        pairs = list(itertools.permutations(group, 2))
-    else:
-        return
-    yield from (pair for pair in pairs if pair[0] != pair[1])
+        for other in group:
+            if other != rank:
+                yield from ((rank, other), (other, rank))
 
 
 def _listed(attributes: str) -> list[Group]:
