@@ -64,6 +64,7 @@ def test_files_that_documents_name_exist():
     for folder in (
         "lowering",
         "pod",
+        "torch_xla_cc",
         "python",
         "docs",
         "tests",

@@ -38,7 +38,10 @@ FLOORS = {
             ),
             *(
                 f"torch_xla_cc/{name}{s}"
-                for name in ("call_site", "dtypes", "living_tensors", "made_tensors", "python_side")
+                for name in (
+                    *("call_site", "dtypes", "living_tensors", "made_tensors", "python_side"),
+                    "torch_function",
+                )
                 for s in (".h", ".cc")
             ),
         ),
