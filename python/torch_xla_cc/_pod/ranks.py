@@ -81,8 +81,9 @@ def run(
         for rank in range(nprocs):
             ranks.append(_start(fn, args, {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)}))
         results = _results(ranks)
-        for started in ranks:
-            started.process.join(_TO_END_S)  # its own ends may take long, or a thread of it run on
+        until = time.monotonic() + _TO_END_S
+        for started in ranks:  # its own ends may take long, or a thread of it run on
+            started.process.join(max(0.0, until - time.monotonic()))
         return results
     finally:
         _end(ranks)
