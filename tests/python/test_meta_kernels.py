@@ -1,5 +1,6 @@
 """What writes into a tensor is checked in C++, and refuses what torch refuses in Python."""
 
+import contextlib
 import random
 import re
 import sys
@@ -90,25 +91,25 @@ def test_it_refuses_what_torch_refuses_in_python(op):
     assert taken or op[0] in ("addmm_", "addmv_", "baddbmm_")  # of three tensors that fit
 
 
-def test_a_tensor_without_data_of_the_script_is_checked_in_python():
-    x = torch.empty(3, device="meta")
+@pytest.mark.parametrize(
+    ("device", "of_write", "in_python"),
+    [("meta", False, True), ("meta", True, False), ("xla", False, False)],
+)
+def test_only_a_tensor_without_data_of_the_script_is_checked_in_python(device, of_write, in_python):
+    x = torch.empty(3, device=device)
     calls = []
 
     def trace(frame, event, arg):
         calls.append(frame.f_code.co_filename)
 
-    for excluded in False, True:
-        calls.clear()
+    guard = torch._C._ExcludeDispatchKeyGuard(OF_WRITE) if of_write else contextlib.nullcontext()
+    with guard:
         sys.setprofile(trace)
         try:
-            if excluded:
-                with torch._C._ExcludeDispatchKeyGuard(OF_WRITE):
-                    x.addcmul_(x, x)
-            else:
-                x.addcmul_(x, x)
+            x.addcmul_(x, x)
         finally:
             sys.setprofile(None)
-        assert any("_meta_registrations" in name for name in calls) is not excluded
+    assert any("_meta_registrations" in name for name in calls) is in_python
 
 
 def test_each_op_is_one_that_torch_checks_in_python_where_it_could_in_cpp():
@@ -126,6 +127,8 @@ def test_sizes_may_be_symbols():
     x, y = (mode.from_tensor(torch.ones(2, 3, 4)[i], static_shapes=False) for i in (0, slice(2)))
     assert isinstance(x.shape[0], torch.SymInt)
     assert x.mul_(2).addcmul_(x, x).shape == x.shape
+    with torch._C._ExcludeDispatchKeyGuard(OF_WRITE):
+        assert x.mul_(2).addcmul_(x, x).shape == x.shape
     with pytest.raises(RuntimeError, match="broadcast"):
         x.add_(y)
 

@@ -5,8 +5,8 @@ namespace xla_cc {
 
 // Before it makes a node of x.add_(y), torch runs it on tensors without data, to have it refused if
 // the result does not fit into x. torch has such kernels in C++, and then puts others in their
-// place, in Python, which take symbolic sizes too. These take ten times as long, and with them an
-// optimizer's step takes more time than the rest of a program to trace. So in such a check, where
+// place, in Python, which take symbolic sizes too. Those take most of the time in which an
+// optimizer's step is traced (benchmarks/optimizer_trace.py). So in such a check, where
 // all tensors have plain sizes, those in C++ are called. What they refuse is left to those in
 // Python; an op of which they take what Python's refuse is not in meta_kernels.def.
 void RegisterMetaKernels();

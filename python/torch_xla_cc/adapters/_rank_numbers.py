@@ -46,13 +46,11 @@ class RankNumber(int):
         return int(self) if rank is None else rank * self.by + self.more
 
 
-_NAMES = ("__lt__", "lt", "less", "__ge__", "ge", "greater_equal", "__sub__", "sub")
+_NAMES = ("lt", "less", "ge", "greater_equal", "sub")
 # What is done with them and tensors; others may need an int, which a tensor is read for.
-FUNCTIONS = tuple(
-    getattr(where, name)
-    for where in (torch.Tensor, torch)
-    for name in _NAMES
-    if hasattr(where, name)
+FUNCTIONS = (
+    *(torch.Tensor.__lt__, torch.Tensor.__ge__, torch.Tensor.__sub__),
+    *(getattr(where, name) for where in (torch.Tensor, torch) for name in _NAMES),
 )
 
 

@@ -148,7 +148,8 @@ def _that_have(name: str, theirs: object) -> list[types.ModuleType]:
     return [
         module
         for key, module in [*sys.modules.items()]
-        if vars(module).get(name) is theirs and key.partition(".")[0] != "torch"
+        # What is None there cannot be imported; others have no attributes of their own.
+        if getattr(module, "__dict__", {}).get(name) is theirs and key.partition(".")[0] != "torch"
     ]
 
 
