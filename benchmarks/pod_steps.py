@@ -1,20 +1,22 @@
 """Whole steps on a pod, transfers, and its start.
 
-    PYTHONPATH=python python benchmarks/pod_steps.py [example ...]
+    PYTHONPATH=python python benchmarks/pod_steps.py [--before=TREE] [example ...]
 
 Steps of the demo's transformer and of examples/clients, on four ranks: by torchrun on the pod, with
 a run at each call and with calls that stay in the graph; the latter by gloo, and by mpirun, where
 device processes speak MPI, in the place of memory that they share; as one rank alone on a CPU
 device, without calls, times the ranks of each processor, which is what the processors have to do
 at least ("nan" where the example needs other ranks); and on CPU devices between which the host
-carries each call (docs/distributed.md). A step is from one loss that a rank prints to the next:
-medians after the first ten.
+carries each call (docs/distributed.md). With --before, another column is that
+of an older commit, which was cloned to TREE and built there. A step is from one loss that a rank
+prints to the next: medians after the first ten.
 Then 64 MiB to the device and back beside memcpy, and the time from torchrun's start to the first
 sum, beside gloo's. Machines differ, and are busy: what is to be compared is of one run.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import os
 import statistics
@@ -77,6 +79,7 @@ class Way(NamedTuple):
     calls: str = "each"  # TORCH_XLA_CC_CALLS
     by: str = "memory"  # TORCH_XLA_CC_POD_COLLECTIVES
     alone: bool = False  # one rank
+    tree: Path = ROOT
 
 
 WAYS = {
@@ -95,18 +98,17 @@ def by_mpirun(ranks: int) -> list[str]:
     return ["mpirun", *as_root, "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
 
 
-def torchrun(
-    device: str, code: str, *words: str, ranks: int | None = None, by: str = "memory"
-) -> subprocess.Popen[str]:
-    ranks = ranks or RANKS
+def torchrun(way: Way, code: str, *words: str) -> subprocess.Popen[str]:
+    ranks = 1 if way.alone else RANKS
     script = SCRIPTS / f"{len(list(SCRIPTS.iterdir()))}.py"
     script.write_text(code)
     of_torch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    start = [*by_mpirun(ranks), sys.executable] if by == "mpi" else [sys.executable, *of_torch]
+    start = [*by_mpirun(ranks), sys.executable] if way.by == "mpi" else [sys.executable, *of_torch]
     command = ["timeout", str(LIMIT_S), *start, str(script), *words]
-    env = {**os.environ, "PJRT_DEVICE": device, "OMP_NUM_THREADS": "1"}
-    env["TORCH_XLA_CC_POD_COLLECTIVES"] = by
-    env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "python"), env.get("PYTHONPATH", "")])
+    env = {**os.environ, "PJRT_DEVICE": way.device, "OMP_NUM_THREADS": "1"}
+    env["TORCH_XLA_CC_CALLS"] = way.calls
+    env["TORCH_XLA_CC_POD_COLLECTIVES"] = way.by
+    env["PYTHONPATH"] = str(way.tree / "python")
     return subprocess.Popen(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
@@ -114,10 +116,11 @@ def torchrun(
 
 def step_ms(way: Way, example: list[str]) -> float:
     """Of a step."""
-    words = [WITH_THE_POD, str(ROOT / example[0]), *example[1:], f"--steps={STEPS}"]
+    script = way.tree / example[0]
+    if not script.exists():  # it came later
+        script = ROOT / example[0]
     said = []
-    os.environ["TORCH_XLA_CC_CALLS"] = way.calls
-    with torchrun(way.device, *words, ranks=1 if way.alone else RANKS, by=way.by) as running:
+    with torchrun(way, WITH_THE_POD, str(script), *example[1:], f"--steps={STEPS}") as running:
         assert running.stdout is not None
         for line in running.stdout:
             if line.startswith("step "):
@@ -150,7 +153,7 @@ def transfers(rank: int) -> tuple[float, float, float]:
 def start_s(backend: str) -> float:
     """From torchrun's start to its end, with one sum on each rank."""
     began = time.perf_counter()
-    with torchrun("POD", FIRST_SUM, backend) as running:
+    with torchrun(Way("POD", "graph"), FIRST_SUM, backend) as running:
         running.communicate()
     assert running.returncode == 0
     return time.perf_counter() - began
@@ -160,13 +163,20 @@ def main() -> None:
     """Print all."""
     import torch_xla_cc
 
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--before", type=Path)
+    parser.add_argument("examples", nargs="*")
+    told = parser.parse_args()
+    ways = dict(WAYS)
+    if told.before:
+        ways["host, before"] = Way("CPU", tree=told.before)
     print(
         f"{RANKS} ranks, load {os.getloadavg()[0]:.0f}; ms of a step, and its ratio to the host's"
     )
-    print(f"{'':20}{''.join(f'{name:>18}' for name in WAYS)}{'host':>10}", flush=True)
-    for name in sys.argv[1:] or EXAMPLES:
+    print(f"{'':20}{''.join(f'{name:>18}' for name in ways)}{'host':>10}", flush=True)
+    for name in told.examples or EXAMPLES:
         host = step_ms(HOST, EXAMPLES[name])
-        others = [step_ms(way, EXAMPLES[name]) for way in WAYS.values()]
+        others = [step_ms(way, EXAMPLES[name]) for way in ways.values()]
         ratios = "".join(f"{ms:11.1f} {f'({ms / host:.2f})':6}" for ms in others)
         print(f"{name:20}{ratios}{host:10.1f}", flush=True)
     of_pod = torch_xla_cc.launch(transfers, nprocs=1, pod=True)[0]

@@ -55,6 +55,19 @@ def reduces(rank, steps):
         return found, x.tolist()
 
 
+def leaves_differ(rank, steps):
+    """Sums of what rank 0 computes of one input, others of two: torch_xla's hash is one for both."""
+    found = []
+    with staying.world() as (device, _):
+        a, b = torch.full((3,), rank + 2.0).to(device), torch.full((3,), 5.0).to(device)
+        for _ in range(steps):
+            y = (a + a) * b if rank == 0 else (a + b) * b
+            dist.all_reduce(y)
+            torch_xla.sync()
+            found.append(y.tolist())
+    return found
+
+
 def reads_alone(rank, reader, dropout):
     """What one rank reads between calls of all, and what all read later."""
     with staying.world() as (device, store):

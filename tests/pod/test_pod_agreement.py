@@ -49,6 +49,11 @@ def test_a_reduce_is_one_program_whichever_rank_is_its_root(ranks):
         assert x == [values[rank]] * 7
 
 
+def test_graphs_of_one_hash_are_two_programs(ranks):
+    expected = (2.0 + 2.0) * 5 + sum((rank + 2.0 + 5.0) * 5 for rank in range(1, ranks.size))
+    assert ranks(agreed.leaves_differ, 3) == [[[expected] * 3] * 3] * ranks.size
+
+
 @pytest.mark.parametrize("dropout", [False, True])
 def test_one_rank_reads_alone(ranks, dropout):
     found = ranks(agreed.reads_alone, ranks.size - 1, dropout)

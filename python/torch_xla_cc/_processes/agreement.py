@@ -16,7 +16,6 @@ ranks say in a round (rounds.py) where they are and what they would run:
 from __future__ import annotations
 
 import contextlib
-import gc
 import hashlib
 import os
 import threading
@@ -31,7 +30,7 @@ import torch
 from torch_xla_cc import _C
 from torch_xla_cc._C import CollectiveTimeoutError, RanksDisagree
 from torch_xla_cc._processes import evaluate
-from torch_xla_cc._processes.pending import Known, Living, StockCollective
+from torch_xla_cc._processes.pending import Known, Living, StockCollective, living_now
 from torch_xla_cc._processes.rounds import Poke, RanksGone, Rounds
 from torch_xla_cc._processes.said import Kind, Needs, Said, end_of, is_stuck, number_of, unpacked
 from torch_xla_cc._processes.window import Window
@@ -41,7 +40,6 @@ from torch_xla_cc._runtime.device_tensors import needs_run, replace
 _calls = _C.noted_calls
 _UNTIL = 64  # calls of all ranks for which they give up the first time; then twice as many
 _AGAIN_S = 0.05
-_KEPT = 4096  # graphs
 
 
 class _Outcome(NamedTuple):
@@ -71,7 +69,7 @@ class Agreement:
         self._since: float | None = None  # when it first wanted what it wants
         self._poke: Poke | None = None
         self._gives_up_for = _UNTIL
-        self._graphs: set[int] = set()  # that it has had
+        self._graphs: set[bytes] = set()  # that it has had
 
     def is_of_this_process(self) -> bool:
         """And not of that which has forked it."""
@@ -139,6 +137,8 @@ class Agreement:
                 self._end_chain()
                 if not self._left_is_same(made):
                     break
+            elif came.same:
+                living.runs()
             if came.together or came.same:
                 self._window.ended()
                 self._known.forget()
@@ -173,18 +173,8 @@ class Agreement:
         _C.ranks_drop(self._device)
 
     def _living(self, kind: Kind) -> Living:
-        """The rank's tensors, without garbage that is pending as well, when Python collects it."""
-        living = Living(self._device)
-        reads_again = kind == Kind.READS and self._known.any()  # another graph each time
-        if living.graph in self._graphs or reads_again:
-            return living
-        del living  # which holds all of it
-        gc.collect()
-        living = Living(self._device)
-        if len(self._graphs) >= _KEPT:
-            self._graphs.clear()
-        self._graphs.add(living.graph)
-        return living
+        again = kind == Kind.READS and self._known.any()  # another graph each time
+        return living_now(self._device, self._graphs, looks=not again)
 
     def _needs(self, kind: Kind, living: Living, read: list[torch.Tensor]) -> Needs:
         if kind == Kind.SETTLES:

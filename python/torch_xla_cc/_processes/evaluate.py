@@ -16,6 +16,7 @@ from torch_xla_cc._hlo import cut
 from torch_xla_cc._runtime.private import XLAC
 
 _KEPT = 1024  # programs
+_RUN = 4096  # graphs: twice as many as torch_xla keeps programs of
 _NAME = "known::evaluated"  # torch_xla wants a namespace
 # As they are before hooks stand before them.
 _sync_multi = XLAC._xla_sync_multi
@@ -46,6 +47,7 @@ class Chosen(NamedTuple):
 
 _chosen: dict[bytes, Chosen] = {}  # by the module that they were cut from
 _programs: dict[bytes, Program] = {}
+_run: dict[bytes, bytes] = {}  # programs that torch_xla has run, by its hash of the graph
 
 
 def program(roots: list[torch.Tensor], results: list[torch.Tensor]) -> Chosen:
@@ -96,6 +98,24 @@ def run(
 def hashed(tensors: list[torch.Tensor]) -> bytes:
     """Of the graph that ends in them."""
     return bytes(_graph_hash(tensors)) if tensors else b""
+
+
+def program_of(graph: bytes, tensors: list[torch.Tensor]) -> bytes:
+    """What torch_xla runs for the graph of this hash: a name, the same on every rank.
+
+    Its hash does not tell which ranks run the same: (a + a) * b and (a + b) * b have one.
+    """
+    if not tensors or graph in _run:
+        return _run.get(graph, b"")
+    module: bytes = XLAC._get_xla_tensors_hlo_proto(tensors)
+    return hashlib.sha256(cut.outputs_as_parameters(module, len(tensors)).module).digest()
+
+
+def will_run(graph: bytes, program: bytes) -> None:
+    """The first such graph runs: torch_xla will have this program for the next, whatever it is."""
+    if len(_run) >= _RUN:
+        _run.clear()
+    _run.setdefault(graph, program)
 
 
 def sync(tensors: list[torch.Tensor]) -> None:

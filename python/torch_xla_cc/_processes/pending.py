@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 from collections.abc import Callable, Iterable
 
 import torch
@@ -17,6 +18,7 @@ from torch_xla_cc._runtime.private import XLAC
 
 _calls = _C.noted_calls
 _Runs = Callable[[int, list[torch.Tensor]], list[torch.Tensor]]
+_KEPT = 4096  # graphs
 _OURS = " xla_cc::"  # in the names of what our calls make in a graph
 
 
@@ -49,9 +51,22 @@ class Living:
         self.others = made - gone - len(known) - len(held)
 
     @functools.cached_property
+    def hashed(self) -> bytes:
+        """All of it, as torch_xla has it."""
+        return evaluate.hashed(self.pending)
+
+    @functools.cached_property
+    def _program(self) -> bytes:
+        return evaluate.program_of(self.hashed, self.pending)
+
+    @property
     def graph(self) -> int:
-        """What all of it is, as a hash."""
-        return number_of(evaluate.hashed(self.pending))
+        """What runs for all of it, as a number."""
+        return number_of(self._program)
+
+    def runs(self) -> None:
+        """It does, with all ranks: for such a graph torch_xla will not make another program."""
+        evaluate.will_run(self.hashed, self._program)
 
     @property
     def pending(self) -> list[torch.Tensor]:
@@ -80,6 +95,23 @@ class Living:
         for same, value in zip(self._pending, values, strict=True):
             for x in same:
                 XLAC._replace_xla_tensor(x, value)
+
+
+def living_now(rank: int, seen: set[bytes], *, looks: bool) -> Living:
+    """Those of a rank, without garbage that is pending as well, when Python collects it.
+
+    That is looked for where the graph is none that was `seen`, if `looks`.
+    """
+    living = Living(rank)
+    if not looks or living.hashed in seen:
+        return living
+    del living  # which holds all of it
+    gc.collect()
+    living = Living(rank)
+    if len(seen) >= _KEPT:
+        seen.clear()
+    seen.add(living.hashed)
+    return living
 
 
 class Known:
