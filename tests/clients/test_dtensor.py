@@ -18,3 +18,7 @@ def test_losses_of_tensor_parallelism_are_those_of_gloo():
 
 def test_values():
     assert "all equal" in runs.run("../../tests/clients/dtensor_values.py", ranks=4).output
+
+
+def test_optimizers_step_the_ranks_own_parts():
+    assert "all equal" in runs.run("../../tests/clients/dtensor_optimizers.py", ranks=4).output

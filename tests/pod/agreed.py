@@ -56,7 +56,7 @@ def reduces(rank, steps):
 
 
 def leaves_differ(rank, steps):
-    """Sums of what rank 0 computes of one input, others of two: torch_xla's hash is one for both."""
+    """Sums of what rank 0 computes of one input, others of two; torch_xla's hash is the same."""
     found = []
     with staying.world() as (device, _):
         a, b = torch.full((3,), rank + 2.0).to(device), torch.full((3,), 5.0).to(device)
@@ -66,6 +66,34 @@ def leaves_differ(rank, steps):
             torch_xla.sync()
             found.append(y.tolist())
     return found
+
+
+def late_in_a_loop(rank):
+    """A call, a loop with calls in it, and a call; rank 1 comes when others take it for idle."""
+    from torch._higher_order_ops.while_loop import while_loop
+
+    from torch_xla_cc import xla_model
+    from torch_xla_cc._processes import said
+
+    def body(i, y):
+        return i - 1, xla_model.all_reduce(xla_model.REDUCE_SUM, y)
+
+    idle_ms, said._IDLE_MS = said._IDLE_MS, 1000
+    try:
+        with staying.world() as (device, _):
+            before, x, after = (
+                torch.full((4,), (rank + 1.0) * more).to(device) for more in (1, 10, 100)
+            )
+            torch_xla.sync()
+            if rank == 1:
+                time.sleep(2.0)
+            dist.all_reduce(before)
+            kept = before + 1
+            _, y = while_loop(lambda i, y: i > 0, body, (torch.tensor(3).to(device), x))
+            dist.all_reduce(after)
+            return [z[0].item() for z in (before, kept, y, after)]
+    finally:
+        said._IDLE_MS = idle_ms
 
 
 def reads_alone(rank, reader, dropout):

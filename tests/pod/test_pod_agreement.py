@@ -54,6 +54,12 @@ def test_graphs_of_one_hash_are_two_programs(ranks):
     assert ranks(agreed.leaves_differ, 3) == [[[expected] * 3] * 3] * ranks.size
 
 
+def test_a_rank_is_late_for_a_loop(ranks):
+    total = sum(range(1, ranks.size + 1))
+    expected = [total, total + 1, 10 * total * ranks.size**2, 100 * total]
+    assert ranks(agreed.late_in_a_loop) == [expected] * ranks.size
+
+
 @pytest.mark.parametrize("dropout", [False, True])
 def test_one_rank_reads_alone(ranks, dropout):
     found = ranks(agreed.reads_alone, ranks.size - 1, dropout)

@@ -12,6 +12,7 @@ import os
 import pickle
 import secrets
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -205,6 +206,7 @@ def _work(
         _join(rank)
         said = _Said(result_of(fn, rank, *args), b"", "")
     except BaseException as error:
+        sys.last_value = error  # as of a script that ends by one: nothing more is run then
         said = _Said(None, _pickled(error), traceback.format_exc())
     try:
         # Not as multiprocessing does: tensors would share files of this process.

@@ -189,6 +189,15 @@ class Agreement:
             while self._known.unknown(_calls.count()):
                 self._want(Kind.SETTLES, [], self._run_live)
 
+    def clear(self) -> None:
+        """Have nothing pending that Python knows: what follows is a program of its own."""
+        with self._turn:
+            if not _calls.count():
+                self._run_live()
+                return
+            self.settle()
+            self._settle_known([])
+
     def end(self) -> None:
         """Run all that is pending, also where others are late, as no step need wait for."""
         self.step(self._run_live)

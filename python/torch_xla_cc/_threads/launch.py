@@ -20,7 +20,7 @@ from torch_xla.core import xla_model as stock
 
 from torch_xla_cc import _C
 from torch_xla_cc._pod import ranks as pod_ranks
-from torch_xla_cc._runtime import replicas
+from torch_xla_cc._runtime import forked, replicas
 from torch_xla_cc._runtime.endings import RankFailed, result_of
 from torch_xla_cc._runtime.environment import number, require_kind
 from torch_xla_cc._runtime.private import XLAC, autograd_engine, pjrt, runtime
@@ -32,15 +32,6 @@ _DEFAULT_TIMEOUT_S = 600.0
 _running = threading.Lock()  # held by the launch of this process
 _GRACE_S = 5.0  # how long ranks that are told to stop may take
 _at_end: list[Callable[[], None]] = []
-_forked_with_runtime = False  # this process, from one in which the runtime had started
-
-
-def _note_fork() -> None:
-    global _forked_with_runtime
-    _forked_with_runtime = XLAC._xla_runtime_is_initialized()
-
-
-os.register_at_fork(after_in_child=_note_fork)
 
 
 def at_end(forget: Callable[[], None]) -> None:
@@ -223,7 +214,7 @@ def launch(
         raise TypeError(f"launch: nprocs = {show(nprocs)}, but it must be an int")
     if nprocs is not None:
         cpu_devices.require("nprocs", nprocs)
-    if _forked_with_runtime:
+    if forked.with_runtime():
         raise RuntimeError(
             "launch: this process was forked from one in which the XLA runtime had started, and "
             "has none of its threads. Start it by multiprocessing's 'spawn' or 'forkserver', or "

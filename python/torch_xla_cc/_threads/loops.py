@@ -11,7 +11,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from torch_xla_cc._processes import world
 from torch_xla_cc._runtime import chains
+from torch_xla_cc._runtime.device_tensors import run, xla_tensors_of
 from torch_xla_cc._runtime.patches import Changes
 from torch_xla_cc._runtime.private import fori_loop, scan
 
@@ -21,7 +23,7 @@ def put(
     chained: Callable[[], bool],
     rank: Callable[[], int],
     run_pending: Callable[[int], object],
-    run_live: Callable[[int], None],
+    run_all: Callable[[int], None],
 ) -> None:
     """Make the changes.
 
@@ -29,7 +31,7 @@ def put(
       chained: whether this is a rank whose calls are ordered by chains alone.
       rank: the rank whose device is this thread's default.
       run_pending: runs what is pending on a rank, if there are collectives in it.
-      run_live: runs all that is pending.
+      run_all: runs all that is pending.
     """
 
     def looped(make: Callable[[], Any]) -> Any:  # noqa: ANN401 (what torch_xla returns)
@@ -37,11 +39,19 @@ def put(
         result = make()
         if chains.calls_apart() == calls:
             return result
+        if agreed := world.active():
+            del result
+            agreed.clear()
+            result = make()
+            run(
+                xla_tensors_of((result,))
+            )  # calls that others still have in their graphs stay there
+            return result
         if chains.is_pending(rank(), ()):
             del result
             run_pending(rank())
             result = make()
-        run_live(rank())
+        run_all(rank())
         return result
 
     def apart(function: Callable[..., Any]) -> Callable[..., Any]:

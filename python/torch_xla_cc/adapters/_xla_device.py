@@ -1,11 +1,12 @@
 """What torch.cuda is for CUDA devices: as `torch.xla`, for code that asks for a device's module.
 
-Streams and events do nothing. In XLA's graph an operation comes after those whose results it takes.
+Streams do nothing. In XLA's graph an operation comes after those whose results it takes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 
 import torch_xla
@@ -17,13 +18,22 @@ _initialized = True  # torch.utils.checkpoint keeps the random state only if it 
 
 
 class Event:
-    """A point in a stream."""
+    """A point in a stream, of which it knows when the host came there."""
 
     def __init__(self, *_: object, **__: object) -> None:
-        pass
+        self._at_s: float | None = None
 
     def record(self, stream: Stream | None = None) -> None:
-        pass
+        self._at_s = time.perf_counter()
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Milliseconds from the host's call of `record` to that of another's.
+
+        Of what ran in between if `torch.cuda.synchronize()` was called before both.
+        """
+        if self._at_s is None or end_event._at_s is None:
+            raise RuntimeError("elapsed_time: both events must be recorded before")
+        return 1e3 * (end_event._at_s - self._at_s)
 
     def wait(self, stream: Stream | None = None) -> None:
         pass
@@ -48,7 +58,9 @@ class Stream:
         pass
 
     def record_event(self, event: Event | None = None) -> Event:
-        return event or Event()
+        event = event or Event()
+        event.record(self)
+        return event
 
     def query(self) -> bool:
         return True

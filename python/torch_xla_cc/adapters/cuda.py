@@ -4,7 +4,9 @@ Training stacks name CUDA where they mean the device of the rank: `torch.cuda.cu
 `x.cuda()`, `device="cuda"`, streams and events to order what XLA orders by data. What is changed:
 
 - the functions of torch.cuda that are listed here, and nothing else of torch.cuda.
-  `torch.cuda.is_available()` stays False: there are no kernels for it.
+  `torch.cuda.is_available()` stays False: there are no kernels for it. `torch.manual_seed()` calls
+  one of them, and so seeds the device;
+- `torch.load(..., map_location="cuda")` puts what is loaded on the device;
 - `torch.xla` is the module of XLA devices, for which torch.utils.checkpoint asks;
 - modules keep the attributes of their parameters, and weights that they share, when they move to
   another device (adapters._modules).
@@ -25,35 +27,14 @@ import torch
 
 from torch_xla_cc._runtime.environment import number
 from torch_xla_cc._runtime.patches import Changes, Patches
-from torch_xla_cc.adapters import _device_module, _modules, _random_state, _xla_device
+from torch_xla_cc.adapters import _device_module, _loading, _modules, _random_state, _xla_device
 from torch_xla_cc.adapters._mode import Function, Mode
 
-
-class _Generator:
-    """The device's random numbers, as an entry of torch.cuda.default_generators."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._is_xla = device.type == "xla"
-
-    def manual_seed(self, seed: int) -> None:
-        if self._is_xla:
-            _xla_device.set_rng_state(seed)
-        else:
-            torch.default_generator.manual_seed(seed)
-
-    def get_state(self) -> torch.Tensor:
-        return _random_state.get() if self._is_xla else torch.default_generator.get_state()
-
-    def set_state(self, state: torch.Tensor) -> None:
-        if self._is_xla:
-            _random_state.put(state)
-        else:
-            torch.default_generator.set_state(state)
+_Generator = _random_state.Generator | torch.Generator
 
 
-def _functions(device: torch.device) -> dict[str, Any]:
+def _functions(device: torch.device, generator: _Generator) -> dict[str, Any]:
     """What torch.cuda gets, by name."""
-    generator = _Generator(device)
     return {
         "current_device": lambda: 0,
         "set_device": lambda device: None,
@@ -74,11 +55,31 @@ def _functions(device: torch.device) -> dict[str, Any]:
         "current_stream": _xla_device.current_stream,
         "default_stream": _xla_device.default_stream,
         "default_generators": [generator],
-        "get_rng_state": lambda *_, **__: generator.get_state(),
-        "set_rng_state": lambda state, *_, **__: generator.set_state(state),
-        "manual_seed": generator.manual_seed,
+        **_of_random(generator),
         "_lazy_init": lambda: None,
         "_lazy_call": lambda function, **__: function(),
+    }
+
+
+def _of_random(generator: _Generator) -> dict[str, Any]:
+    """What is in torch.cuda.random too."""
+
+    def manual_seed(seed: int) -> None:
+        generator.manual_seed(seed)
+
+    def seed() -> None:
+        generator.seed()
+
+    return {
+        "get_rng_state": lambda *_, **__: generator.get_state(),
+        "get_rng_state_all": lambda: [generator.get_state()],
+        "set_rng_state": lambda new_state, *_, **__: generator.set_state(new_state),
+        "set_rng_state_all": lambda new_states: generator.set_state(*new_states),
+        "manual_seed": manual_seed,
+        "manual_seed_all": manual_seed,
+        "seed": seed,
+        "seed_all": seed,
+        "initial_seed": generator.initial_seed,
     }
 
 
@@ -97,10 +98,11 @@ _IS_CUDA = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
 class _Names(Mode):
     """Puts the device where a call says "cuda"."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, generator: _Generator) -> None:
         self._device = device
+        self._generator = generator
         handlers = {
-            torch.Tensor.cuda: lambda function, args, keywords: args[0].to(device),
+            torch.Tensor.cuda: lambda function, args, keywords: args[0].to(self._there()),
             torch.Tensor.to: self._to,
             torch.Tensor.type: self._type,
             _IS_CUDA: lambda function, args, keywords: args[0].device.type == device.type,
@@ -108,13 +110,19 @@ class _Names(Mode):
         }
         super().__init__(handlers, "device", self._on)
 
+    def _there(self) -> torch.device:
+        """The device, for something that is about to use it."""
+        if isinstance(self._generator, _random_state.Generator):
+            self._generator.begin()
+        return self._device
+
     def _on(self, function: Function, args: Sequence[Any], keywords: dict[str, Any]) -> Any:  # noqa: ANN401
         if _is_cuda(keywords.get("device")):
-            keywords["device"] = self._device
+            keywords["device"] = self._there()
         return function(*args, **keywords)
 
     def _to(self, function: Function, args: Sequence[Any], keywords: dict[str, Any]) -> Any:  # noqa: ANN401
-        args = [self._device if _is_cuda(one) else one for one in args]
+        args = [self._there() if _is_cuda(one) else one for one in args]
         return self._on(function, args, keywords)
 
     def _type(self, function: Function, args: Sequence[Any], keywords: dict[str, Any]) -> Any:  # noqa: ANN401
@@ -156,18 +164,24 @@ def _that_have(name: str, theirs: object) -> list[types.ModuleType]:
 def _make(changes: Changes, device: torch.device | str | None = None) -> None:
     if device is None:
         device = _own()
-    functions = _functions(torch.device(device))
+    device = torch.device(device)
+    is_xla = device.type == "xla"
+    generator = _random_state.Generator() if is_xla else torch.default_generator
+    functions = _functions(device, generator)
     before = {name: changes.put(torch.cuda, name, value) for name, value in functions.items()}
     for module in _that_have("_lazy_call", before["_lazy_call"]):
         changes.put(module, "_lazy_call", functions["_lazy_call"])
-    for name in ("get_rng_state", "set_rng_state", "manual_seed"):
+    for name in _of_random(generator):
         changes.put(torch.cuda.random, name, functions[name])
     # Its own one takes streams of torch only, before the mode sees the call.
     changes.put(torch.Tensor, "record_stream", lambda x, stream: None)
     changes.enter(_modules.patches.held())
-    if torch.device(device).type == "xla":
+    if is_xla:
         changes.enter(_device_module.patches.held())
-    changes.enter(_Names(torch.device(device)))
+        load = _loading.onto(torch.load, device, _is_cuda)
+        for module in torch, torch.serialization:
+            changes.put(module, "load", load)
+    changes.enter(_Names(device, generator))
 
 
 # The mode is of the thread that enters it.

@@ -42,6 +42,7 @@ from torch_xla_cc.adapters import (
     _dtensor_clip,
     _dtensor_functions,
     _dtensor_operators,
+    _dtensor_optimizers,
     _dtensor_parts,
     _dtensor_random,
 )
@@ -118,6 +119,8 @@ def _make(changes: Changes) -> None:
     changes.wrap(masked, "_partition_value", _dtensor_parts.partition_value)
     changes.wrap(embedding_ops.MaskBuffer, "apply_mask", _dtensor_parts.apply_mask)
     changes.put(_dtensor_clip.FUNCTION, "__code__", _dtensor_clip.CODE)
+    for module, name in _dtensor_optimizers.functions():
+        changes.wrap(module, name, _dtensor_optimizers.step)
     changes.put(functional_collectives, "_maybe_wrap_tensor", _wrap_but_xla)
     for name, (_, ours) in _dtensor_functions.REPLACED.items():
         changes.put(nn.functional, name, ours)
@@ -144,7 +147,8 @@ def install() -> None:
     loss_parallel keeps the total of its weights as a DTensor. `where` of a number, also in formulas
     of gradients, makes a DTensor of it, and reductions of no named dimension reduce all.
     torch.norm of a DTensor is torch.linalg.vector_norm, as on other devices.
-    torch.nn.utils.clip_grad_norm_ is torch's own again where gradients are DTensors.
+    torch.nn.utils.clip_grad_norm_ is torch's own again where gradients are DTensors, and optimizers
+    of torch.optim that treat each element alike step a rank's own parts.
     """
     patches.install()
 

@@ -1,0 +1,132 @@
+"""torch.optim on DTensors of XLA devices against the CPU: a program for torchrun, with 4 ranks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from unittest import mock
+
+import torch
+from torch import nn, optim
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor._dispatch import OpDispatcher
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples/clients"))
+from common import Run
+
+from torch_xla_cc.adapters import dtensor
+
+run = Run("optimizers of DTensors")
+dtensor.install()
+line = init_device_mesh("xla", (4,))
+square = init_device_mesh("xla", (2, 2))
+# Rows that do not divide, fewer than ranks, one for all, a number, two dimensions, and no DTensor.
+PLACES = (
+    ((7, 5), line, [Shard(0)]),
+    ((2, 3), line, [Shard(0)]),
+    ((4,), line, [Replicate()]),
+    ((), line, [Replicate()]),
+    ((5, 6), square, [Shard(1), Shard(0)]),
+    ((3, 2), None, None),
+)
+STEPS = 3
+NUMBERS = ("step", "mu_product", "mu", "eta")
+EACH = {
+    "sgd": lambda xs: optim.SGD(xs, lr=0.1),
+    "momentum": lambda xs: optim.SGD(xs, lr=0.1, momentum=0.9, dampening=0.1, weight_decay=0.1),
+    "nesterov": lambda xs: optim.SGD(xs, lr=0.1, momentum=0.9, nesterov=True, maximize=True),
+    "foreach": lambda xs: optim.SGD(xs, lr=0.1, momentum=0.9, foreach=True),
+    "adam": lambda xs: optim.Adam(xs, weight_decay=0.1, amsgrad=True),
+    "adam, a tensor": lambda xs: optim.Adam(xs, lr=torch.tensor(0.01)),
+    "adam, foreach": lambda xs: optim.Adam(xs, foreach=True),
+    "adamw": lambda xs: optim.AdamW(xs, maximize=True),
+    "adagrad": lambda xs: optim.Adagrad(xs, lr_decay=0.1, initial_accumulator_value=0.1),
+    "adadelta": lambda xs: optim.Adadelta(xs),
+    "adamax": lambda xs: optim.Adamax(xs),
+    "nadam": lambda xs: optim.NAdam(xs),
+    "radam": lambda xs: optim.RAdam(xs),
+    "asgd": lambda xs: optim.ASGD(xs),
+    "rprop": lambda xs: optim.Rprop(xs),
+    "rmsprop": lambda xs: optim.RMSprop(xs, momentum=0.9, centered=True),
+}
+
+
+def spread(x, mesh, placements):
+    x = x.to(run.device)
+    return x if mesh is None else distribute_tensor(x, mesh, placements)
+
+
+def same(found, expected):
+    found = found.full_tensor() if isinstance(found, DTensor) else found
+    torch.testing.assert_close(found.cpu(), expected)
+
+
+def values():
+    return [torch.randn(shape) for shape, *_ in PLACES]
+
+
+def trained(name, whole_gradients=False):
+    """Both train alike; in the last step no operator goes through DTensor, unless it has to."""
+    torch.manual_seed(0)
+    whole = [nn.Parameter(x) for x in values()]
+    parts = [
+        nn.Parameter(spread(x.detach(), *place))
+        for x, (_, *place) in zip(whole, PLACES, strict=True)
+    ]
+    expected, found = EACH[name](whole), EACH[name](parts)
+    for step in range(STEPS):
+        for x, y, (_, *place) in zip(whole, parts, PLACES, strict=True):
+            x.grad = torch.randn(x.shape)
+            mesh, placements = place
+            whole_gradient = whole_gradients and mesh is not None
+            y.grad = spread(
+                x.grad, mesh, [Replicate()] * mesh.ndim if whole_gradient else placements
+            )
+        expected.step()
+        versions = [y._version for y in parts if isinstance(y, DTensor)]
+        with mock.patch.object(OpDispatcher, "dispatch", autospec=True) as dispatch:
+            dispatch.side_effect = DISPATCH
+            found.step()
+        written = [y._version for y in parts if isinstance(y, DTensor)]
+        assert all(new > old for new, old in zip(written, versions, strict=True)), name
+        if step == STEPS - 1:
+            assert bool(dispatch.call_count) is whole_gradients, (name, dispatch.call_args_list)
+        for x, y in zip(whole, parts, strict=True):
+            same(y, x.detach())
+            for key, of_x in expected.state[x].items():
+                of_y = found.state[y][key]
+                if key in NUMBERS or not isinstance(of_x, torch.Tensor):
+                    assert of_x is of_y or float(of_y) == float(of_x), (name, key)
+                    continue
+                assert isinstance(of_y, DTensor) is isinstance(y, DTensor), (name, key)
+                if isinstance(y, DTensor) and not whole_gradients:
+                    assert of_y.placements == y.placements
+                    assert (of_y.shape, of_y.stride()) == (y.shape, y.stride())
+                same(of_y, of_x)
+
+
+def written_between_forward_and_backward():
+    """Is still refused: a step that comes before the gradients of another."""
+    x = nn.Parameter(spread(torch.ones(7, 5), line, [Shard(0)]))
+    optimizer = optim.SGD([x], lr=0.1)
+    y = (x * x).sum()
+    x.grad = x.detach().clone()
+    optimizer.step()
+    try:
+        y.backward()
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error), error
+    else:
+        raise AssertionError("not refused")
+
+
+DISPATCH = OpDispatcher.dispatch
+for name in EACH:
+    trained(name)
+trained("adamw", whole_gradients=True)
+written_between_forward_and_backward()
+adam = sys.modules["torch.optim.adam"].adam
+dtensor.uninstall()
+assert sys.modules["torch.optim.adam"].adam is not adam
+print("all equal")
