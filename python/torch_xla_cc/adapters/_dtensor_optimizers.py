@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate, Shard
 
 # Not muon's and adafactor's, which look at rows or at all of a parameter.
 _NAMES = (
@@ -29,46 +29,59 @@ def functions() -> list[tuple[ModuleType, str]]:
 def step(
     theirs: Callable[..., None],
     params: list[torch.Tensor],
+    grads: list[torch.Tensor],
     *args: Any,  # noqa: ANN401 (as in torch)
     **options: Any,  # noqa: ANN401
 ) -> None:
-    """One of those functions. All that are lists have something for each parameter."""
-    lists = [one for one in args if isinstance(one, list)]
+    """One of those functions. All lists but the options have something for each parameter."""
     others = [*options.values(), *(one for one in args if not isinstance(one, list))]
-    if options.get("differentiable") or not _is_of_parts(params, lists, others):
-        theirs(params, *args, **options)
+    is_simple = not any(isinstance(one, (DTensor, list)) for one in others)
+    is_dtensor = [isinstance(x, DTensor) for x in params]
+    if not is_simple or options.get("differentiable") or not any(is_dtensor):
+        theirs(params, grads, *args, **options)
         return
-    own = [[_local(x) for x in one] for one in lists]
-    given = [list(one) for one in own]
-    left = iter(given)
-    theirs(
-        [_local(x) for x in params],
-        *(next(left) if isinstance(one, list) else one for one in args),
-        **options,
-    )
-    torch.autograd.graph.increment_version([x for x in params if isinstance(x, DTensor)])
-    for whole, before, after in zip(lists, own, given, strict=True):
-        for i, x in enumerate(after):
-            if x is not before[i]:  # SGD's first momentum
-                whole[i] = _whole(x, params[i])
+    grads = [*map(_as_its_parameter, params, grads)]
+    lists = [one for one in args if isinstance(one, list) and len(one) == len(params)]
+    is_part = [*map(_is_of_part, params, grads, *lists)]
+    if is_part != is_dtensor and options.get("foreach"):  # which takes no others beside DTensors
+        is_part = [False] * len(params)
+
+    def own(each: list[Any]) -> list[Any]:
+        return [_local(x) if part else x for x, part in zip(each, is_part, strict=True)]
+
+    taken = {id(one): own(one) for one in lists}
+    given = {key: list(one) for key, one in taken.items()}
+    theirs(own(params), own(grads), *(given.get(id(one), one) for one in args), **options)
+    written = [x for x, part in zip(params, is_part, strict=True) if part]
+    torch.autograd.graph.increment_version(written)
+    for one in lists:
+        for i, (before, x) in enumerate(zip(taken[id(one)], given[id(one)], strict=True)):
+            if x is before:
+                continue
+            # SGD's first momentum, where there was none; or a new number.
+            is_whole = is_part[i] and (before is None or isinstance(one[i], DTensor))
+            one[i] = _whole(x, params[i]) if is_whole else x
 
 
-def _is_of_parts(params: list[Any], lists: list[list[Any]], others: list[Any]) -> bool:
-    """Whether there are DTensors, and all that belongs to one has the same part of the same."""
-    if not any(isinstance(param, DTensor) for param in params):
-        return False
-    if any(isinstance(one, (DTensor, list)) for one in others):
-        return False
-    return all(
-        len(each) in (0, len(params)) and all(map(_is_alike, params, each)) for each in lists
-    )
+def _as_its_parameter(param: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
+    """A gradient, which may be a sum that is yet to be made, or whole: here once, for all of it."""
+    if not isinstance(grad, DTensor) or not isinstance(param, DTensor):
+        return grad
+    if grad.device_mesh != param.device_mesh or grad.placements == param.placements:
+        return grad
+    if not all(type(placement) in (Replicate, Shard) for placement in param.placements):
+        return grad  # a subclass, into which torch may not be able to bring it
+    return grad.redistribute(placements=param.placements)
 
 
-def _is_alike(param: torch.Tensor, x: torch.Tensor | None) -> bool:
-    if x is None or (x.dim() == 0 and not isinstance(x, DTensor)):  # a number of steps
-        return True
-    if not isinstance(param, DTensor) or not isinstance(x, DTensor):
-        return not isinstance(param, DTensor) and not isinstance(x, DTensor)
+def _is_of_part(param: torch.Tensor, *others: torch.Tensor | None) -> bool:
+    """Whether it is a DTensor, and what belongs to it is of the same part."""
+    return isinstance(param, DTensor) and all(_is_alike(param, x) for x in others)
+
+
+def _is_alike(param: DTensor, x: torch.Tensor | None) -> bool:
+    if not isinstance(x, DTensor):
+        return x is None or x.dim() == 0  # a number of steps
     return (
         x.placements == param.placements
         and x.device_mesh == param.device_mesh
@@ -81,10 +94,9 @@ def _local(x: Any) -> Any:  # noqa: ANN401 (a tensor, or None)
     return x._local_tensor if isinstance(x, DTensor) else x
 
 
-def _whole(x: Any, param: torch.Tensor) -> Any:  # noqa: ANN401
+def _whole(x: torch.Tensor, param: torch.Tensor) -> DTensor:
     """A DTensor of this part, as the parameter is one."""
-    if not isinstance(param, DTensor) or not isinstance(x, torch.Tensor) or x.dim() != param.dim():
-        return x
+    assert isinstance(param, DTensor)
     return DTensor.from_local(
         x,
         param.device_mesh,

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree
+
+from torch_xla_cc._runtime.private import pytree
 
 Load = Callable[..., Any]
 
@@ -37,4 +38,4 @@ def moved(loaded: Any, device: torch.device) -> Any:  # noqa: ANN401 (what a fil
             places[id(one)] = one.to(device)
         return places[id(one)]
 
-    return _pytree.tree_map(move, loaded)
+    return pytree.tree_map(move, loaded)

@@ -17,6 +17,7 @@ In their way in torch 2.9 are:
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable, Iterator
 from types import FunctionType
 from typing import Any, cast
 
@@ -34,7 +35,6 @@ from torch_xla_cc._runtime.private import (
     embedding_ops,
     functional_collectives,
     is_functional_tensor,
-    pytree,
     torch_c,
 )
 from torch_xla_cc.adapters import (
@@ -60,14 +60,23 @@ _dispatch = DTensor.__dict__["__torch_dispatch__"]
 _maybe_wrap_tensor = functional_collectives._maybe_wrap_tensor
 
 
-def _refuse_mixed(func: object, arguments: object) -> None:
+def _leaves(arguments: Iterable[object]) -> Iterator[object]:
+    """Of an operator's: tensors may be in lists, and there is nothing else around them."""
+    for x in arguments:
+        if type(x) is list or type(x) is tuple:
+            yield from x
+        else:
+            yield x
+
+
+def _refuse_mixed(func: object, arguments: Iterable[object]) -> None:
     """Functionalization comes before DTensor where an argument is an XLA tensor.
 
     It has unwrapped that argument then, and would wrap the DTensor that is given back: something
     that is a tensor by its type, and a DTensor inside.
     """
-    for x in pytree.tree_leaves(arguments):
-        if not isinstance(x, torch.Tensor) or isinstance(x, DTensor) or x.device.type != "xla":
+    for x in _leaves(arguments):
+        if isinstance(x, DTensor) or not isinstance(x, torch.Tensor) or x.device.type != "xla":
             continue
         if not is_functional_tensor(x):
             # (Not a TypeError: of an operator of Python that would lose its message.)
@@ -87,7 +96,7 @@ def _dispatch_with_views(
     kwargs: Any = None,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401
     """DTensor's `__torch_dispatch__`, with functionalization on."""
-    _refuse_mixed(func, (args, kwargs))
+    _refuse_mixed(func, (*args, *kwargs.values()) if kwargs else args)
     with torch_c._ForceDispatchKeyGuard(
         torch_c._dispatch_tls_local_include_set(),
         torch_c._dispatch_tls_local_exclude_set().remove(torch_c.DispatchKey.Functionalize),
