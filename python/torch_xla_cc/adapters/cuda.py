@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 
+from torch_xla_cc._runtime import forked
 from torch_xla_cc._runtime.environment import number
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc.adapters import _device_module, _loading, _modules, _random_state, _xla_device
@@ -56,6 +57,7 @@ def _functions(device: torch.device, generator: _Generator) -> dict[str, Any]:
         "default_stream": _xla_device.default_stream,
         "default_generators": [generator],
         **_of_random(generator),
+        "_is_in_bad_fork": forked.with_runtime,  # CUDA's is True in any process that was forked
         "_lazy_init": lambda: None,
         "_lazy_call": lambda function, **__: function(),
     }
