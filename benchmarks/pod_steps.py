@@ -108,7 +108,7 @@ def torchrun(way: Way, code: str, *words: str) -> subprocess.Popen[str]:
     env = {**os.environ, "PJRT_DEVICE": way.device, "OMP_NUM_THREADS": "1"}
     env["TORCH_XLA_CC_CALLS"] = way.calls
     env["TORCH_XLA_CC_POD_COLLECTIVES"] = way.by
-    env["PYTHONPATH"] = str(way.tree / "python")
+    env["PYTHONPATH"] = os.pathsep.join([str(way.tree / "python"), env.get("PYTHONPATH", "")])
     return subprocess.Popen(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
@@ -169,7 +169,7 @@ def main() -> None:
     told = parser.parse_args()
     ways = dict(WAYS)
     if told.before:
-        ways["host, before"] = Way("CPU", tree=told.before)
+        ways["host, before"] = Way("CPU", tree=told.before.resolve())
     print(
         f"{RANKS} ranks, load {os.getloadavg()[0]:.0f}; ms of a step, and its ratio to the host's"
     )

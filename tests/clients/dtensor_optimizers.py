@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from pathlib import Path
 from unittest import mock
@@ -9,18 +10,26 @@ from unittest import mock
 import torch
 from torch import nn, optim
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor._dispatch import OpDispatcher
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples/clients"))
 from common import Run
 
-from torch_xla_cc.adapters import dtensor
+from torch_xla_cc.adapters import dtensor, fsdp
 
 run = Run("optimizers of DTensors")
 dtensor.install()
+fsdp.install()
 line = init_device_mesh("xla", (4,))
 square = init_device_mesh("xla", (2, 2))
+named = init_device_mesh("xla", (2, 2), mesh_dim_names=("dp", "tp"))
 # Rows that do not divide, fewer than ranks, one for all, a number, two dimensions, and no DTensor.
 PLACES = (
     ((7, 5), line, [Shard(0)]),
@@ -114,6 +123,69 @@ def trained(name, gradients="alike"):
                 same(of_y, of_x)
 
 
+def resumed():
+    """Some parameters have no gradient; states are saved, and loaded by another optimizer."""
+    torch.manual_seed(1)
+    xs = values()
+    whole = [nn.Parameter(x.clone()) for x in xs]
+    parts = [nn.Parameter(spread(x, *place)) for x, (_, *place) in zip(xs, PLACES, strict=True)]
+    expected, found = (optim.AdamW(each, lr=0.1, amsgrad=True) for each in (whole, parts))
+    for step in range(4):
+        if step == 2:
+            expected.load_state_dict(expected.state_dict())
+            state = found.state_dict()
+            found = optim.AdamW(parts, lr=0.1, amsgrad=True)
+            found.load_state_dict(state)
+        for i, (x, y, (_, *place)) in enumerate(zip(whole, parts, PLACES, strict=True)):
+            x.grad = y.grad = None
+            if (i + step) % 3:
+                x.grad = torch.randn(x.shape)
+                y.grad = spread(x.grad, *place)
+        expected.step()
+        found.step()
+        for x, y in zip(whole, parts, strict=True):
+            same(y, x.detach())
+
+
+def tensor_parallel_and_fully_sharded():
+    """Whose placements are subclasses of Shard."""
+    torch.manual_seed(2)
+    whole = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 6))
+    model = copy.deepcopy(whole).to(run.device)
+    plan = {"0": ColwiseParallel(), "1": RowwiseParallel()}
+    parallelize_module(model, named["tp"], plan)
+    for part in (*model, model):
+        fully_shard(part, mesh=named["dp"])
+    expected = optim.Adam(whole.parameters(), lr=0.1)
+    found = optim.Adam(model.parameters(), lr=0.1)
+    for step in range(STEPS):
+        x = torch.randn(4, 6)
+        whole(x).square().sum().backward()
+        model(x.to(run.device)).square().sum().backward()
+        expected.step()
+        with mock.patch.object(OpDispatcher, "dispatch", autospec=True) as dispatch:
+            dispatch.side_effect = DISPATCH
+            found.step()
+        assert step == 0 or not dispatch.call_count, dispatch.call_args_list
+        expected.zero_grad()
+        found.zero_grad()
+    for x, y in zip(whole.parameters(), model.parameters(), strict=True):
+        same(y, x.detach())
+
+
+def autograd_is_asked():
+    x = nn.Parameter(spread(torch.ones(7, 5), line, [Shard(0)]))
+    options = {"weight_decay": 0, "momentum": 0, "lr": 0.1, "dampening": 0, "nesterov": False}
+    try:
+        sys.modules["torch.optim.sgd"].sgd(
+            [x], [x.detach().clone()], [None], maximize=False, **options
+        )
+    except RuntimeError as error:
+        assert "leaf" in str(error), error
+    else:
+        raise AssertionError("not refused")
+
+
 def written_between_forward_and_backward():
     """Is still refused: a step that comes before the gradients of another."""
     x = nn.Parameter(spread(torch.ones(7, 5), line, [Shard(0)]))
@@ -135,8 +207,12 @@ for name in EACH:
 for gradients in "whole", "sums":
     for name in "adamw", "adam, foreach", "nesterov", "asgd":
         trained(name, gradients)
+resumed()
+tensor_parallel_and_fully_sharded()
+autograd_is_asked()
 written_between_forward_and_backward()
 adam = sys.modules["torch.optim.adam"].adam
+fsdp.uninstall()
 dtensor.uninstall()
 assert sys.modules["torch.optim.adam"].adam is not adam
 print("all equal")

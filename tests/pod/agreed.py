@@ -68,17 +68,38 @@ def leaves_differ(rank, steps):
     return found
 
 
-def late_in_a_loop(rank):
-    """A call, a loop with calls in it, and a call; rank 1 comes when others take it for idle."""
+def _while(x):
     from torch._higher_order_ops.while_loop import while_loop
 
     from torch_xla_cc import xla_model
-    from torch_xla_cc._processes import said
 
     def body(i, y):
         return i - 1, xla_model.all_reduce(xla_model.REDUCE_SUM, y)
 
-    idle_ms, said._IDLE_MS = said._IDLE_MS, 1000
+    return while_loop(lambda i, y: i > 0, body, (torch.tensor(3).to(x.device), x))[1]
+
+
+def _scan(x):
+    """The same, of rows of which each is the sum of the one before."""
+    from torch_xla.experimental.scan import scan
+
+    from torch_xla_cc import functions, xla_model
+
+    def body(carry, row):
+        carry = functions.all_reduce(xla_model.REDUCE_SUM, carry + row)
+        return carry, carry
+
+    _, y = scan(body, x, torch.zeros(3, *x.shape, device=x.device))
+    return y[-1]
+
+
+def late_in_a_loop(rank, loop):
+    """A call, a loop with calls in it, and a call; rank 1 comes when others take it for idle."""
+    from torch_xla_cc._processes import said
+
+    loop = {"while": _while, "scan": _scan}[loop]
+
+    idle_ms, said._IDLE_MS = said._IDLE_MS, 500
     try:
         with staying.world() as (device, _):
             before, x, after = (
@@ -86,10 +107,10 @@ def late_in_a_loop(rank):
             )
             torch_xla.sync()
             if rank == 1:
-                time.sleep(2.0)
+                time.sleep(4.5)
             dist.all_reduce(before)
             kept = before + 1
-            _, y = while_loop(lambda i, y: i > 0, body, (torch.tensor(3).to(device), x))
+            y = loop(x)
             dist.all_reduce(after)
             return [z[0].item() for z in (before, kept, y, after)]
     finally:

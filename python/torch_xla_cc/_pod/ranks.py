@@ -206,7 +206,8 @@ def _work(
         _join(rank)
         said = _Said(result_of(fn, rank, *args), b"", "")
     except BaseException as error:
-        sys.last_value = error  # as of a script that ends by one: nothing more is run then
+        if not isinstance(error, SystemExit) or error.code:
+            sys.last_value = error  # as of a script that ends by one: nothing more is run then
         said = _Said(None, _pickled(error), traceback.format_exc())
     try:
         # Not as multiprocessing does: tensors would share files of this process.

@@ -174,7 +174,7 @@ class Agreement:
 
     def _living(self, kind: Kind) -> Living:
         again = kind == Kind.READS and self._known.any()  # another graph each time
-        return living_now(self._device, self._graphs, looks=not again)
+        return living_now(self._device, self._known, self._graphs, looks=not again)
 
     def _needs(self, kind: Kind, living: Living, read: list[torch.Tensor]) -> Needs:
         if kind == Kind.SETTLES:

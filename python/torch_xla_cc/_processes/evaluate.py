@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 import torch
 
 from torch_xla_cc._hlo import cut
+from torch_xla_cc._runtime import environment
 from torch_xla_cc._runtime.private import XLAC
 
 _KEPT = 1024  # programs
-_RUN = 4096  # graphs: twice as many as torch_xla keeps programs of
+# Graphs: as many as torch_xla keeps programs of, less what it has of graphs that are not whole.
+_RUN = max(1, environment.number("XLA_COMPILATION_CACHE_SIZE", 2048) // 2)
 _NAME = "known::evaluated"  # torch_xla wants a namespace
 # As they are before hooks stand before them.
 _sync_multi = XLAC._xla_sync_multi
@@ -103,19 +105,22 @@ def hashed(tensors: list[torch.Tensor]) -> bytes:
 def program_of(graph: bytes, tensors: list[torch.Tensor]) -> bytes:
     """What torch_xla runs for the graph of this hash: a name, the same on every rank.
 
-    Its hash does not tell which ranks run the same: (a + a) * b and (a + b) * b have one.
+    Its hash does not tell which ranks run the same: (a + a) * b and (a + b) * b have one. Of those
+    that one rank has, torch_xla makes a program of the first, and runs that for the others too.
     """
-    if not tensors or graph in _run:
-        return _run.get(graph, b"")
+    if not tensors:
+        return b""
+    if graph in _run:
+        return _run[graph]
     module: bytes = XLAC._get_xla_tensors_hlo_proto(tensors)
     return hashlib.sha256(cut.outputs_as_parameters(module, len(tensors)).module).digest()
 
 
 def will_run(graph: bytes, program: bytes) -> None:
-    """The first such graph runs: torch_xla will have this program for the next, whatever it is."""
-    if len(_run) >= _RUN:
-        _run.clear()
-    _run.setdefault(graph, program)
+    """Such a graph runs: for those that follow torch_xla has this program, while it keeps it."""
+    _run[graph] = _run.pop(graph, program)
+    if len(_run) > _RUN:
+        del _run[next(iter(_run))]  # that was run the longest ago, as torch_xla lets go of programs
 
 
 def sync(tensors: list[torch.Tensor]) -> None:

@@ -29,7 +29,9 @@ class StockCollective(RuntimeError):
 class Living:
     """The tensors of a device that Python knows, but for those that noted calls hold."""
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, programs: dict[tuple[object, ...], bytes] | None = None) -> None:
+        """`programs`: those that are known of such tensors, while this rank's graph stays."""
+        self._programs = {} if programs is None else programs
         held = {XLAC._xla_get_tensor_id(x) for x in _calls.tensors()}
         found: dict[int, list[torch.Tensor]] = {}  # several may be one for torch_xla
         for one in living_tensors.all_of_them():
@@ -57,7 +59,10 @@ class Living:
 
     @functools.cached_property
     def _program(self) -> bytes:
-        return evaluate.program_of(self.hashed, self.pending)
+        asked = self.hashed, *map(XLAC._xla_get_tensor_id, self.pending)
+        if asked not in self._programs:
+            self._programs[asked] = evaluate.program_of(self.hashed, self.pending)
+        return self._programs[asked]
 
     @property
     def graph(self) -> int:
@@ -97,17 +102,17 @@ class Living:
                 XLAC._replace_xla_tensor(x, value)
 
 
-def living_now(rank: int, seen: set[bytes], *, looks: bool) -> Living:
+def living_now(rank: int, known: Known, seen: set[bytes], *, looks: bool) -> Living:
     """Those of a rank, without garbage that is pending as well, when Python collects it.
 
     That is looked for where the graph is none that was `seen`, if `looks`.
     """
-    living = Living(rank)
+    living = Living(rank, known.programs)
     if not looks or living.hashed in seen:
         return living
     del living  # which holds all of it
     gc.collect()
-    living = Living(rank)
+    living = Living(rank, known.programs)
     if len(seen) >= _KEPT:
         seen.clear()
     seen.add(living.hashed)
@@ -120,7 +125,9 @@ class Known:
     def __init__(self) -> None:
         self._values: dict[int, list[torch.Tensor]] = {}  # by call
         self._settled = 0  # calls, the first ones, which nothing needs any more
-        self._needs: dict[object, set[int]] = {}  # while this rank waits: its graph stays as it is
+        # While this rank waits, as its graph stays as it is.
+        self._needs: dict[object, set[int]] = {}
+        self.programs: dict[tuple[object, ...], bytes] = {}
 
     def forget(self) -> None:
         """All calls have run in the graph, or are lost."""
@@ -146,6 +153,7 @@ class Known:
     def look_again(self) -> None:
         """The graph may have changed."""
         self._needs.clear()
+        self.programs.clear()
 
     def any(self) -> bool:
         """Whether there are any."""

@@ -11,11 +11,19 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from torch_xla_cc._processes import world
 from torch_xla_cc._runtime import chains
-from torch_xla_cc._runtime.device_tensors import run, xla_tensors_of
+from torch_xla_cc._runtime.device_tensors import run
 from torch_xla_cc._runtime.patches import Changes
-from torch_xla_cc._runtime.private import fori_loop, scan
+from torch_xla_cc._runtime.private import fori_loop, pytree, scan
+
+
+def _tensors_of(result: object) -> list[torch.Tensor]:
+    """Of a loop's result: lists of them, in lists."""
+    leaves = pytree.tree_leaves(result)
+    return [x for x in leaves if isinstance(x, torch.Tensor) and x.device.type == "xla"]
 
 
 def put(
@@ -40,12 +48,11 @@ def put(
         if chains.calls_apart() == calls:
             return result
         if agreed := world.active():
-            del result
-            agreed.clear()
-            result = make()
-            run(
-                xla_tensors_of((result,))
-            )  # calls that others still have in their graphs stay there
+            if world.calls_pending():
+                del result
+                agreed.clear()
+                result = make()
+            run(_tensors_of(result))  # and not what others may still have pending
             return result
         if chains.is_pending(rank(), ()):
             del result

@@ -37,13 +37,14 @@ def step(
     others = [*options.values(), *(one for one in args if not isinstance(one, list))]
     is_simple = not any(isinstance(one, (DTensor, list)) for one in others)
     is_dtensor = [isinstance(x, DTensor) for x in params]
-    if not is_simple or options.get("differentiable") or not any(is_dtensor):
+    if not is_simple or not any(is_dtensor) or _needs_operators(params):
         theirs(params, grads, *args, **options)
         return
     grads = [*map(_as_its_parameter, params, grads)]
     lists = [one for one in args if isinstance(one, list) and len(one) == len(params)]
     is_part = [*map(_is_of_part, params, grads, *lists)]
-    if is_part != is_dtensor and options.get("foreach"):  # which takes no others beside DTensors
+    of_lists = any(options.get(name) or True in args for name in ("foreach", "fused"))
+    if is_part != is_dtensor and of_lists:  # their operators take no others beside DTensors
         is_part = [False] * len(params)
 
     def own(each: list[Any]) -> list[Any]:
@@ -51,9 +52,11 @@ def step(
 
     taken = {id(one): own(one) for one in lists}
     given = {key: list(one) for key, one in taken.items()}
-    theirs(own(params), own(grads), *(given.get(id(one), one) for one in args), **options)
-    written = [x for x, part in zip(params, is_part, strict=True) if part]
-    torch.autograd.graph.increment_version(written)
+    try:
+        theirs(own(params), own(grads), *(given.get(id(one), one) for one in args), **options)
+    finally:
+        written = [x for x, part in zip(params, is_part, strict=True) if part]
+        torch.autograd.graph.increment_version(written)
     for one in lists:
         for i, (before, x) in enumerate(zip(taken[id(one)], given[id(one)], strict=True)):
             if x is before:
@@ -61,6 +64,13 @@ def step(
             # SGD's first momentum, where there was none; or a new number.
             is_whole = is_part[i] and (before is None or isinstance(one[i], DTensor))
             one[i] = _whole(x, params[i]) if is_whole else x
+
+
+def _needs_operators(params: list[torch.Tensor]) -> bool:
+    """Whether autograd, or torch.compile, is to see what is done: they know of no local tensors."""
+    if torch.compiler.is_compiling():
+        return True
+    return torch.is_grad_enabled() and any(x.requires_grad for x in params)
 
 
 def _as_its_parameter(param: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
@@ -95,13 +105,5 @@ def _local(x: Any) -> Any:  # noqa: ANN401 (a tensor, or None)
 
 
 def _whole(x: torch.Tensor, param: torch.Tensor) -> DTensor:
-    """A DTensor of this part, as the parameter is one."""
-    assert isinstance(param, DTensor)
-    return DTensor.from_local(
-        x,
-        param.device_mesh,
-        param.placements,
-        run_check=False,
-        shape=param.shape,
-        stride=param.stride(),
-    )
+    """A DTensor of this part, as the parameter is one, and on the device of the part."""
+    return DTensor(x, param._spec, requires_grad=False)  # type: ignore[attr-defined]

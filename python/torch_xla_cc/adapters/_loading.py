@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from torch_xla_cc._runtime.private import pytree
+from torch_xla_cc._runtime import seeds
+from torch_xla_cc.adapters import _modules
 
 Load = Callable[..., Any]
 
@@ -22,20 +23,58 @@ def onto(theirs: Load, device: torch.device, is_named: Callable[[object], bool])
         own = isinstance(map_location, torch.device) and map_location.type == device.type
         if not own and not is_named(map_location):
             return theirs(f, map_location, *args, **options)
-        return moved(theirs(f, "cpu", *args, **options), device)
+        loaded = theirs(f, "cpu", *args, **options)
+        seeds.begin()
+        return _Moves(device).moved(loaded)
 
     return load
 
 
-def moved(loaded: Any, device: torch.device) -> Any:  # noqa: ANN401 (what a file has)
-    """The tensors and modules in dicts, lists and tuples, there; what is one stays one."""
-    places: dict[int, Any] = {}
+class _Moves:
+    """Brings what was loaded to a device: tensors and modules in dicts, lists and tuples.
 
-    def move(one: Any) -> Any:  # noqa: ANN401
-        if not isinstance(one, (torch.Tensor, nn.Module)):
+    Dicts and lists stay the same objects, as nobody else has them. What is one stays one, and so do
+    weights that are tied.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._seen: dict[int, Any] = {}
+        self._of_storage: dict[object, torch.Tensor] = {}
+
+    def moved(self, one: Any) -> Any:  # noqa: ANN401 (what a file has)
+        """It, there."""
+        if id(one) not in self._seen:
+            self._seen[id(one)] = one, self._moved(one)  # held: another would get its number
+        return self._seen[id(one)][1]
+
+    def _moved(self, one: Any) -> Any:  # noqa: ANN401
+        if isinstance(one, torch.Tensor):
+            return self._tensor(one)
+        if isinstance(one, nn.Module):
+            return one.to(self._device)
+        if isinstance(one, dict):
+            for key in one:
+                one[key] = self.moved(one[key])
+        elif isinstance(one, list):
+            one[:] = map(self.moved, one)
+        elif isinstance(one, tuple):
+            parts = [*map(self.moved, one)]
+            return one._make(parts) if hasattr(one, "_make") else type(one)(parts)
+        return one
+
+    def _tensor(self, one: torch.Tensor) -> torch.Tensor:
+        if one.device == self._device or one.layout != torch.strided:
+            return one  # of sparse ones XLA has none
+        new = self._values(one.detach())
+        if isinstance(one, nn.Parameter):
+            _modules.become(one, nn.Parameter(new, one.requires_grad))
             return one
-        if id(one) not in places:
-            places[id(one)] = one.to(device)
-        return places[id(one)]
+        return new.detach().requires_grad_(one.requires_grad)
 
-    return pytree.tree_map(move, loaded)
+    def _values(self, one: torch.Tensor) -> torch.Tensor:
+        place = one.untyped_storage().data_ptr(), one.storage_offset(), one.shape, one.stride()
+        key = (*place, one.dtype) if one.numel() else id(one)
+        if key not in self._of_storage:
+            self._of_storage[key] = one.to(self._device)
+        return self._of_storage[key]

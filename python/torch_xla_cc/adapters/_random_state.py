@@ -9,69 +9,58 @@ from __future__ import annotations
 import secrets
 
 import torch
-from torch_xla.core import xla_model
 
-from torch_xla_cc._runtime import forked
-from torch_xla_cc._runtime.private import XLAC
+from torch_xla_cc._runtime import forked, seeds
 
-_MOST = 2**64 - 1
-_LEAST = -(2**63)
+_BYTES = 8
+_COUNT = 2 ** (8 * _BYTES)
 
 
 def get() -> torch.Tensor:
     """The seed of what is drawn next."""
-    return torch.tensor(
-        list(int(xla_model.get_rng_state()).to_bytes(8, "little")), dtype=torch.uint8
-    )
+    return torch.tensor(list(seeds.get().to_bytes(_BYTES, "little")), dtype=torch.uint8)
 
 
 def put(state: torch.Tensor) -> None:
     """Set the seed of what is drawn next."""
-    xla_model.set_rng_state(int.from_bytes(state.tolist(), "little"))
+    if state.dtype != torch.uint8 or state.numel() != _BYTES:
+        raise RuntimeError(
+            f"set_rng_state: the state has {state.numel()} numbers of {state.dtype}, but must have "
+            f"{_BYTES} of torch.uint8, as an XLA device has. Give what get_rng_state() gave: "
+            "the state of another kind of device means nothing here"
+        )
+    seeds.put(int.from_bytes(state.tolist(), "little"))
 
 
 class Generator:
-    """Those of an XLA device, as an entry of torch.cuda.default_generators.
-
-    Programs seed it before they make a world, and the runtime on TPU has to know of the others when
-    it starts: so it keeps a seed until it has.
-    """
+    """Those of an XLA device, as an entry of torch.cuda.default_generators."""
 
     def __init__(self) -> None:
-        self._kept: int | None = None
-        self._seed = 0
+        self._seed: int | None = None
 
     def manual_seed(self, seed: int) -> Generator:
         """As torch.manual_seed() has all devices do, with what it takes."""
         seed = int(seed)
-        if not _LEAST <= seed <= _MOST:
-            raise RuntimeError(f"manual_seed: seed = {seed}, but it must be in [-2**63, 2**64 - 1]")
-        self._seed = seed if seed >= 0 else _MOST + 1 + seed
-        if not forked.with_runtime():  # a worker of a DataLoader: it has no device
-            self._kept = self._seed
-            if XLAC._xla_runtime_is_initialized():
-                self.begin()
+        if not -_COUNT // 2 <= seed < _COUNT:
+            raise RuntimeError(
+                f"manual_seed: seed = {seed}, but it must be from -2**63 to 2**64 - 1"
+            )
+        if not forked.with_runtime():  # a worker of a DataLoader has no device
+            self._seed = seed % _COUNT
+            seeds.put(self._seed)
         return self
-
-    def begin(self) -> None:
-        """The device is about to be used."""
-        if self._kept is not None:
-            xla_model.set_rng_state(self._kept)
-            self._kept = None
 
     def seed(self) -> int:
         """Make it one that nobody knows."""
-        self.manual_seed(secrets.randbits(64))
-        return self._seed
+        self.manual_seed(secrets.randbelow(_COUNT))
+        return self.initial_seed()
 
     def initial_seed(self) -> int:
-        """What it was seeded by."""
-        return self._seed
+        """What it was seeded by, or else is at."""
+        return seeds.get() if self._seed is None else self._seed
 
     def get_state(self) -> torch.Tensor:
-        self.begin()
         return get()
 
     def set_state(self, state: torch.Tensor) -> None:
-        self._kept = None
         put(state)

@@ -7,42 +7,72 @@ from __future__ import annotations
 
 import contextlib
 import time
+import weakref
 from collections.abc import Iterator
 
 import torch_xla
 from torch_xla.core import xla_model
 
-from torch_xla_cc._runtime import device_tensors
+from torch_xla_cc._runtime import device_tensors, seeds
 
 _initialized = True  # torch.utils.checkpoint keeps the random state only if it finds this
 
 
-class Event:
-    """A point in a stream, of which it knows when the host came there."""
+_recorded: weakref.WeakSet[Event] = weakref.WeakSet()  # to tell the time, and not waited for
 
-    def __init__(self, *_: object, **__: object) -> None:
+
+class Event:
+    """A point in a stream. One that is to tell the time knows when the host came there, and when
+    it first found that all before it has run.
+    """
+
+    def __init__(self, enable_timing: bool = False, *_: object, **__: object) -> None:
+        self._tells_time = enable_timing
         self._at_s: float | None = None
+        self._has_run_s: float | None = None
 
     def record(self, stream: Stream | None = None) -> None:
-        self._at_s = time.perf_counter()
+        if self._tells_time:
+            self._at_s, self._has_run_s = time.perf_counter(), None
+            _recorded.add(self)
 
     def elapsed_time(self, end_event: Event) -> float:
-        """Milliseconds from the host's call of `record` to that of another's.
+        """Milliseconds from here to where what was before the other event had run.
 
-        Of what ran in between if `torch.cuda.synchronize()` was called before both.
+        It must have been waited for, as those of CUDA: by torch.cuda.synchronize(), or itself.
         """
+        if not (self._tells_time and end_event._tells_time):
+            raise ValueError("elapsed_time: both events must be made with enable_timing=True")
         if self._at_s is None or end_event._at_s is None:
-            raise RuntimeError("elapsed_time: both events must be recorded before")
-        return 1e3 * (end_event._at_s - self._at_s)
+            raise ValueError("elapsed_time: both events must be recorded before")
+        if end_event._has_run_s is None:
+            raise RuntimeError(
+                "elapsed_time: what is before the end event may not have run yet. Call "
+                "torch.cuda.synchronize(), or its synchronize(), before"
+            )
+        return 1e3 * (end_event._has_run_s - self._at_s)
 
     def wait(self, stream: Stream | None = None) -> None:
         pass
 
     def query(self) -> bool:
+        self.synchronize()
         return True
 
     def synchronize(self) -> None:
-        pass
+        """Nothing, but if it is to tell the time: others are for the order of operations."""
+        if self._at_s is not None and self._has_run_s is None:
+            self._wait()
+
+    def _wait(self) -> None:
+        synchronize()
+
+
+class EventOfHost(Event):
+    """The same where the device is the CPU, which has nothing pending."""
+
+    def _wait(self) -> None:
+        all_has_run()
 
 
 class Stream:
@@ -118,6 +148,14 @@ def synchronize(device: object = None) -> None:
     """
     device_tensors.run_live(torch_xla.device().index)
     xla_model.wait_device_ops()
+    all_has_run()
+
+
+def all_has_run(*_: object, **__: object) -> None:
+    """Events that were recorded hear of it."""
+    now = time.perf_counter()
+    while _recorded:
+        _recorded.pop()._has_run_s = now
 
 
 def empty_cache() -> None:
@@ -131,9 +169,9 @@ def memory_summary(device: object = None) -> str:
 
 def get_rng_state(device: object = None) -> int:
     """The seed of what is drawn next. (A number, and not a tensor of bytes as of CUDA.)"""
-    return int(xla_model.get_rng_state())
+    return seeds.get()
 
 
 def set_rng_state(new_state: int, device: object = None) -> None:
     """Set the seed of what is drawn next."""
-    xla_model.set_rng_state(new_state)
+    seeds.put(int(new_state))

@@ -20,12 +20,12 @@ from __future__ import annotations
 import contextlib
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
-from torch_xla_cc._runtime import forked
+from torch_xla_cc._runtime import forked, seeds
 from torch_xla_cc._runtime.environment import number
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc.adapters import _device_module, _loading, _modules, _random_state, _xla_device
@@ -36,6 +36,7 @@ _Generator = _random_state.Generator | torch.Generator
 
 def _functions(device: torch.device, generator: _Generator) -> dict[str, Any]:
     """What torch.cuda gets, by name."""
+    is_xla = device.type == "xla"
     return {
         "current_device": lambda: 0,
         "set_device": lambda device: None,
@@ -43,7 +44,7 @@ def _functions(device: torch.device, generator: _Generator) -> dict[str, Any]:
         # By PYTORCH_NVML_BASED_CUDA_CHECK, which DeepSpeed sets, torch asks device_count().
         "is_available": lambda: False,
         "is_current_stream_capturing": lambda: False,
-        "synchronize": _xla_device.synchronize if device.type == "xla" else lambda *_, **__: None,
+        "synchronize": _xla_device.synchronize if is_xla else _xla_device.all_has_run,
         "empty_cache": lambda: None,
         "memory_allocated": lambda *_, **__: 0,
         "max_memory_allocated": lambda *_, **__: 0,
@@ -51,7 +52,7 @@ def _functions(device: torch.device, generator: _Generator) -> dict[str, Any]:
         "max_memory_reserved": lambda *_, **__: 0,
         "reset_peak_memory_stats": lambda *_, **__: None,
         "Stream": _xla_device.Stream,
-        "Event": _xla_device.Event,
+        "Event": _xla_device.Event if is_xla else _xla_device.EventOfHost,
         "stream": _xla_device.stream,
         "current_stream": _xla_device.current_stream,
         "default_stream": _xla_device.default_stream,
@@ -72,11 +73,21 @@ def _of_random(generator: _Generator) -> dict[str, Any]:
     def seed() -> None:
         generator.seed()
 
+    def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
+        states = list(new_states)
+        if len(states) > 1:
+            raise RuntimeError(
+                f"set_rng_state_all: there are {len(states)} states, but a rank has one device. "
+                "Give it the one of its own"
+            )
+        for state in states:
+            generator.set_state(state)
+
     return {
         "get_rng_state": lambda *_, **__: generator.get_state(),
         "get_rng_state_all": lambda: [generator.get_state()],
         "set_rng_state": lambda new_state, *_, **__: generator.set_state(new_state),
-        "set_rng_state_all": lambda new_states: generator.set_state(*new_states),
+        "set_rng_state_all": set_rng_state_all,
         "manual_seed": manual_seed,
         "manual_seed_all": manual_seed,
         "seed": seed,
@@ -100,9 +111,8 @@ _IS_CUDA = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
 class _Names(Mode):
     """Puts the device where a call says "cuda"."""
 
-    def __init__(self, device: torch.device, generator: _Generator) -> None:
+    def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._generator = generator
         handlers = {
             torch.Tensor.cuda: lambda function, args, keywords: args[0].to(self._there()),
             torch.Tensor.to: self._to,
@@ -114,8 +124,8 @@ class _Names(Mode):
 
     def _there(self) -> torch.device:
         """The device, for something that is about to use it."""
-        if isinstance(self._generator, _random_state.Generator):
-            self._generator.begin()
+        if self._device.type == "xla":
+            seeds.begin()
         return self._device
 
     def _on(self, function: Function, args: Sequence[Any], keywords: dict[str, Any]) -> Any:  # noqa: ANN401
@@ -183,7 +193,7 @@ def _make(changes: Changes, device: torch.device | str | None = None) -> None:
         load = _loading.onto(torch.load, device, _is_cuda)
         for module in torch, torch.serialization:
             changes.put(module, "load", load)
-    changes.enter(_Names(device, generator))
+    changes.enter(_Names(device))
 
 
 # The mode is of the thread that enters it.

@@ -61,10 +61,10 @@ _maybe_wrap_tensor = functional_collectives._maybe_wrap_tensor
 
 
 def _leaves(arguments: Iterable[object]) -> Iterator[object]:
-    """Of an operator's: tensors may be in lists, and there is nothing else around them."""
+    """Of an operator's, whose tensors may be in lists."""
     for x in arguments:
         if type(x) is list or type(x) is tuple:
-            yield from x
+            yield from _leaves(x)
         else:
             yield x
 

@@ -20,7 +20,7 @@ from torch_xla_cc._C import CollectiveMismatchError, CollectiveTimeoutError, Ran
 from torch_xla_cc._ops.call_modes import in_graph, on_paper, one_buffer
 from torch_xla_cc._processes import listening, waits, world
 from torch_xla_cc._runtime import coalescing as _coalescing
-from torch_xla_cc._runtime import environment
+from torch_xla_cc._runtime import environment, seeds
 from torch_xla_cc._runtime import replicas as _replicas
 from torch_xla_cc._runtime.private import backend_plugins, c10d_bindings
 from torch_xla_cc._threads import progress
@@ -184,6 +184,13 @@ def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
 
 def _create(options: Any, _: Any = None) -> Any:  # noqa: ANN401
     """What torch.distributed calls on each member of a group."""
+    backend = _created(options)
+    if not on_paper():
+        seeds.begin()  # from now on the runtime knows of the others
+    return backend
+
+
+def _created(options: Any) -> Any:  # noqa: ANN401
     if on_paper() and options.group_size > 1:
         return _C.paper_backend(_group(options), _milliseconds(options))
     if this_rank() is not None or options.group_size == 1:
