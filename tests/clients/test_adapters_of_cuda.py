@@ -219,8 +219,11 @@ def test_what_a_file_has_is_what_it_was(as_cuda):
         "state": both.state_dict(),
         "module": both,
         "sparse": torch.eye(3).to_sparse(),
+        "size": torch.Size([2, 3]),
         "ordered": collections.OrderedDict(x=torch.ones(6).view(2, 3).t()),
     }
+    everything["itself"] = []
+    everything["itself"].append(everything["itself"])
     file = io.BytesIO()
     torch.save(everything, file)
     file.seek(0)
@@ -246,7 +249,28 @@ def test_what_a_file_has_is_what_it_was(as_cuda):
     assert loaded["module"][0].weight.device == as_cuda
     assert loaded["sparse"].is_sparse and loaded["sparse"].device.type == "cpu"
     assert loaded["ordered"]["x"].shape == (3, 2)
+    assert type(loaded["size"]) is torch.Size and loaded["size"] == (2, 3)
+    assert loaded["itself"][0] is loaded["itself"]
     torch.optim.SGD([of_loaded["weight"], loaded["pair"].first], lr=0.1)
+
+
+def test_an_optimizer_that_is_loaded_reads_nothing_of_the_device(as_cuda):
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict(), file)
+    file.seek(0)
+    weights = [nn.Parameter(x.detach().cuda()) for x in model.parameters()]
+    resumed = torch.optim.AdamW(weights)
+    resumed.load_state_dict(torch.load(file, map_location="cuda", weights_only=True))
+    for weight in weights:
+        weight.grad = torch.ones_like(weight)
+        state = resumed.state[weight]
+        assert (state["step"].device.type, state["exp_avg"].device) == ("cpu", as_cuda)
+    resumed.step()
+    assert all(device_tensors.needs_run(weight) for weight in weights)
 
 
 def test_other_places_and_whole_modules(as_cuda):

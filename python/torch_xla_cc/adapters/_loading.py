@@ -30,6 +30,11 @@ def onto(theirs: Load, device: torch.device, is_named: Callable[[object], bool])
     return load
 
 
+def _is_count(key: object, value: object) -> bool:
+    """Whether it is an optimizer's count of steps, which torch.optim has on the CPU and reads."""
+    return key == "step" and isinstance(value, torch.Tensor) and value.dim() == 0
+
+
 class _Moves:
     """Brings what was loaded to a device: tensors and modules in dicts, lists and tuples.
 
@@ -54,13 +59,17 @@ class _Moves:
         if isinstance(one, nn.Module):
             return one.to(self._device)
         if isinstance(one, dict):
-            for key in one:
-                one[key] = self.moved(one[key])
+            self._seen[id(one)] = one, one  # it may have itself in it
+            for key, value in one.items():
+                if not _is_count(key, value):
+                    one[key] = self.moved(value)
         elif isinstance(one, list):
+            self._seen[id(one)] = one, one
             one[:] = map(self.moved, one)
         elif isinstance(one, tuple):
             parts = [*map(self.moved, one)]
-            return one._make(parts) if hasattr(one, "_make") else type(one)(parts)
+            if any(new is not old for new, old in zip(parts, one, strict=True)):
+                return one._make(parts) if hasattr(one, "_make") else type(one)(parts)
         return one
 
     def _tensor(self, one: torch.Tensor) -> torch.Tensor:
