@@ -1,6 +1,6 @@
 """Whole steps on a pod, transfers, and its start.
 
-    PYTHONPATH=python python benchmarks/pod_steps.py [--before=TREE] [example ...]
+    PYTHONPATH=python python benchmarks/pod_steps.py [--before=TREE] [--way=NAME ...] [example ...]
 
 Steps of the demo's transformer and of examples/clients, on four ranks: by torchrun on the pod, with
 a run at each call and with calls that stay in the graph; the latter by gloo, and by mpirun, where
@@ -43,6 +43,18 @@ EXAMPLES = {
     "megatron_gpt": ["examples/clients/megatron_gpt.py"],
     "megatron_gpt tp": ["examples/clients/megatron_gpt.py", "--tp=4"],
     "zero_optimizer": ["examples/clients/zero_optimizer.py"],
+    "fsdp1": ["examples/clients/fsdp1.py"],
+    "accelerate": ["examples/clients/accelerate_gpt2.py"],
+    "trainer": ["examples/clients/trainer_gpt2.py"],
+    "deepspeed 1": ["examples/clients/deepspeed_zero.py", "--stage=1"],
+    "deepspeed 3": ["examples/clients/deepspeed_zero.py", "--stage=3"],
+    "pipeline": ["examples/clients/pipeline.py"],
+    "megatron pp": ["examples/clients/megatron_gpt.py", "--pp=2"],
+    "megatron experts": [
+        "examples/clients/megatron_gpt.py",
+        *("--experts=4", "--ep=2", "--capacity=1"),
+    ],
+    "megatron sp": ["examples/clients/megatron_gpt.py", "--tp=4", "--sequence-parallel=1"],
 }
 FIRST_SUM = """
 import sys
@@ -165,9 +177,10 @@ def main() -> None:
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--before", type=Path)
+    parser.add_argument("--way", action="append", choices=list(WAYS))
     parser.add_argument("examples", nargs="*")
     told = parser.parse_args()
-    ways = dict(WAYS)
+    ways = {name: WAYS[name] for name in told.way or WAYS}
     if told.before:
         ways["host, before"] = Way("CPU", tree=told.before.resolve())
     print(
@@ -179,6 +192,8 @@ def main() -> None:
         others = [step_ms(way, EXAMPLES[name]) for way in ways.values()]
         ratios = "".join(f"{ms:11.1f} {f'({ms / host:.2f})':6}" for ms in others)
         print(f"{name:20}{ratios}{host:10.1f}", flush=True)
+    if told.way:
+        return
     of_pod = torch_xla_cc.launch(transfers, nprocs=1, pod=True)[0]
     os.environ["PJRT_DEVICE"] = "CPU"
     for name, (memcpy, to, back) in (("pod", of_pod), ("CPU client", transfers(0))):

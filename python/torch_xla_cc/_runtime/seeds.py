@@ -43,6 +43,7 @@ def get() -> int:
 def put(seed: int) -> None:
     """Set it."""
     global _kept
+    has_device = _has_device()
     _kept = seed
-    if _has_device():
+    if has_device:
         begin()

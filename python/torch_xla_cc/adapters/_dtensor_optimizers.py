@@ -43,8 +43,8 @@ def step(
     grads = [*map(_as_its_parameter, params, grads)]
     lists = [one for one in args if isinstance(one, list) and len(one) == len(params)]
     is_part = [*map(_is_of_part, params, grads, *lists)]
-    of_lists = any(options.get(name) or True in args for name in ("foreach", "fused"))
-    if is_part != is_dtensor and of_lists:  # their operators take no others beside DTensors
+    of_lists = options.get("foreach") or options.get("fused") or any(one is True for one in args)
+    if is_part != is_dtensor and of_lists:  # whose operators take no others beside DTensors
         is_part = [False] * len(params)
 
     def own(each: list[Any]) -> list[Any]:

@@ -82,8 +82,10 @@ class _Moves:
         return new.detach().requires_grad_(one.requires_grad)
 
     def _values(self, one: torch.Tensor) -> torch.Tensor:
+        if type(one) is not torch.Tensor or one.numel() == 0:  # of several, none has a place
+            return one.to(self._device)
         place = one.untyped_storage().data_ptr(), one.storage_offset(), one.shape, one.stride()
-        key = (*place, one.dtype) if one.numel() else id(one)
+        key = (*place, one.dtype)
         if key not in self._of_storage:
             self._of_storage[key] = one.to(self._device)
         return self._of_storage[key]
