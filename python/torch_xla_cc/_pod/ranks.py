@@ -12,7 +12,6 @@ import os
 import pickle
 import secrets
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -206,8 +205,6 @@ def _work(
         _join(rank)
         said = _Said(result_of(fn, rank, *args), b"", "")
     except BaseException as error:
-        if not isinstance(error, SystemExit) or error.code:
-            sys.last_value = error  # as of a script that ends by one: nothing more is run then
         said = _Said(None, _pickled(error), traceback.format_exc())
     try:
         # Not as multiprocessing does: tensors would share files of this process.
