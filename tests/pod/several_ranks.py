@@ -258,15 +258,14 @@ def dies(rank, who, when, what):
     ready.cpu()
     began = time.monotonic()
     if rank == who:
-        if when == "during":  # the others are in the collective
-            time.sleep(1.0)
+        time.sleep(1.0)  # the others have what is read above; or are in the collective below
         (device,) = pods.device_processes([os.getpid()]).values()
         number = signal.SIGSTOP if what == "stopped" else signal.SIGKILL
         os.kill(os.getpid() if what == "rank" else device, number)
     try:
         for _ in range(3):
             if when == "before":  # its end has been seen when the others call
-                time.sleep(0.5)
+                time.sleep(1.5)
             x = step(x)
         x.cpu()
         return "no error", 0.0, None
