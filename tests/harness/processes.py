@@ -151,7 +151,11 @@ _kept: dict[int, Processes] = {}
 def run(size: int, fn: Any, *args: Any, timeout_s: float = 60.0) -> list[Any]:
     """`fn(rank, *args)` on every rank of those kept of that number."""
     ranks = worlds.keep(_kept, size, _MOST_KEPT, functools.partial(Processes, size))
-    return ranks.run(fn, *args, timeout_s=timeout_s)
+    try:
+        return ranks.run(fn, *args, timeout_s=timeout_s)
+    except BaseException:
+        ranks.close()  # what failed may have left a world, in which the next test would fail too
+        raise
 
 
 def close_all() -> None:
