@@ -174,6 +174,12 @@ void pod_memory_end(const char* why) {
   if (own != nullptr) own->region.End(why);
 }
 
+// Until what this rank sends has been read as far as others have no room for it, or all has ended.
+void pod_memory_flush() {
+  Process* const own = process;
+  if (own != nullptr) own->messages.Flush();
+}
+
 // The groups of a program that is about to run, in the order in which it meets in them.
 void pod_expect(const int* ranks, const int* sizes, const int* colors, int count) {
   expected.Set(ranks, sizes, colors, count);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <thread>
 
 namespace xla_cc::pod::memory {
 namespace {
@@ -37,6 +38,7 @@ uint64_t Messages::Receive(const Message& what, int from, std::byte* bytes) {
 }
 
 void Messages::Wait(uint64_t number) {
+  if (Detached(number)) return;
   const auto is_done = [&] {
     const std::lock_guard<std::mutex> lock(lock_);
     while (under_way_.count(number) != 0) {
@@ -49,6 +51,55 @@ void Messages::Wait(uint64_t number) {
   GoOn();
 }
 
+bool Messages::Detached(uint64_t number) {
+  const std::lock_guard<std::mutex> lock(lock_);
+  const auto has = [](const auto& queue) { return !queue.second.empty(); };
+  if (std::any_of(received_.begin(), received_.end(), has)) return false;
+  GoOn();
+  for (auto& [to, queue] : sent_) {
+    for (Going& one : queue) {
+      if (one.number != number) continue;
+      one.copy.assign(one.bytes, one.bytes + one.what.size);
+      one.bytes = one.copy.data();
+      one.is_copied = true;
+      ++copied_;
+      if (!sends_on_) std::thread([this] { SendOn(); }).detach();
+      sends_on_ = true;
+      copies_.notify_one();
+      return true;
+    }
+  }
+  return under_way_.count(number) == 0;
+}
+
+void Messages::SendOn() {
+  for (;;) {
+    {
+      std::unique_lock<std::mutex> lock(lock_);
+      copies_.wait(lock, [this] { return copied_ != 0; });
+    }
+    const auto are_sent = [this] {
+      const std::lock_guard<std::mutex> lock(lock_);
+      while (copied_ != 0 && !region_.ended()) {
+        if (!GoOn()) return false;
+      }
+      return copied_ == 0;
+    };
+    if (!memory::Wait(region_.BellOf(region_.rank()), region_.ended(), are_sent)) return;
+  }
+}
+
+bool Messages::AllIsSent() {
+  const std::lock_guard<std::mutex> lock(lock_);
+  const auto is_empty = [](const auto& queue) { return queue.second.empty(); };
+  return std::all_of(sent_.begin(), sent_.end(), is_empty);
+}
+
+bool Messages::Flush() {
+  return memory::Wait(region_.BellOf(region_.rank()), region_.ended(),
+                      [this] { return AllIsSent(); });
+}
+
 uint64_t Messages::Added(Queue& queue, std::byte* bytes, const Message& what) {
   queue.push_back({++last_, bytes, what});
   under_way_.insert(last_);
@@ -59,6 +110,7 @@ bool Messages::GoOn() {
   if (region_.ended()) {
     sent_.clear();
     received_.clear();
+    copied_ = 0;
     region_.FailEnded();
   }
   const bool sent = Go(sent_, [this](int to, Going& one) { return Push(to, one); });
@@ -74,6 +126,7 @@ bool Messages::Go(std::map<int, Queue>& queues, const Step& step) {
       const Going& first = queue.front();
       if (!first.announced || first.done < first.what.size) continue;
       under_way_.erase(first.number);
+      copied_ -= first.is_copied;
       queue.pop_front();
     }
   }

@@ -2,6 +2,7 @@
 // also where they are of several groups. (The programs of a process run one after the other.)
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -31,8 +32,12 @@ class Messages {
   // `what` has to be the same on both.
   uint64_t Send(const Message& what, int to, const std::byte* bytes);
   uint64_t Receive(const Message& what, int from, std::byte* bytes);
-  // Until it has been sent, or received, and goes on with all others meanwhile.
+  // Until it has been sent, or received, and goes on with all others meanwhile. If nothing is to be
+  // received, as in a program that only sends, it does not wait for the receiver: what has no room
+  // is copied, and goes on behind the program.
   void Wait(uint64_t number);
+  // Until nothing of this rank's is left that it sends; false if all has ended before.
+  bool Flush();
 
  private:
   struct Going {
@@ -41,6 +46,8 @@ class Messages {
     Message what;
     size_t done = 0;
     bool announced = false;
+    bool is_copied = false;  // then `bytes` are not the owner's any more
+    std::vector<std::byte> copy{};
   };
   using Queue = std::deque<Going>;
 
@@ -49,6 +56,11 @@ class Messages {
   bool GoOn();
   bool Push(int to, Going& message);
   bool Pull(int from, Going& message);
+  // Whether this one needs its owner's bytes no more.
+  bool Detached(uint64_t number);
+  // On a thread of its own, for good.
+  void SendOn();
+  bool AllIsSent();
   uint64_t Added(Queue& queue, std::byte* bytes, const Message& what);
   template <typename Step>
   bool Go(std::map<int, Queue>& queues, const Step& step);
@@ -58,6 +70,9 @@ class Messages {
   uint64_t last_ = 0;
   std::map<int, Queue> sent_, received_;  // by the other rank
   std::set<uint64_t> under_way_;
+  size_t copied_ = 0;  // of those, how many have been copied
+  bool sends_on_ = false;
+  std::condition_variable copies_;
 };
 
 }  // namespace xla_cc::pod::memory

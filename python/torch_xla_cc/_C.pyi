@@ -171,11 +171,18 @@ def process_backend(
     stay: bool,
     device_compares: bool,
     all_launch: bool,
+    messages: bool,
     group: RankGroup,
     timeout_ms: int,
 ) -> object: ...
 
 class call_mode:
-    def __init__(self, *, in_graph: bool | None = None, one_buffer: bool | None = None) -> None: ...
+    def __init__(
+        self,
+        *,
+        in_graph: bool | None = None,
+        one_buffer: bool | None = None,
+        messages: bool | None = None,
+    ) -> None: ...
     def __enter__(self) -> None: ...
     def __exit__(self, *error: object) -> None: ...

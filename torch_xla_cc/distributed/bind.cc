@@ -28,8 +28,9 @@ constexpr const char* kBeside =
 // CallModeScope as a context of Python, with what it changes.
 class ModeScope {
  public:
-  ModeScope(std::optional<bool> in_graph, std::optional<bool> one_buffer)
-      : change_{in_graph, std::nullopt, std::nullopt, one_buffer} {}
+  ModeScope(std::optional<bool> in_graph, std::optional<bool> one_buffer,
+            std::optional<bool> messages)
+      : change_{in_graph, std::nullopt, std::nullopt, one_buffer, messages} {}
   void Enter() {
     if (scope_) throw BadValue("call_mode: it is entered already");
     scope_.emplace(change_);
@@ -69,7 +70,7 @@ void BindDistributed(py::module_& m) {
       "process_backend",
       [](c10::intrusive_ptr<c10d::Backend> gloo, const c10::intrusive_ptr<c10d::Store>& store,
          int check, bool in_graph, bool stay, bool device_compares, bool all_launch,
-         RankGroup group, int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
+         bool messages, RankGroup group, int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
         auto host = std::make_unique<HostTransport>(group, std::move(gloo), store,
                                                     static_cast<CheckMode>(check),
                                                     in_graph ? kBeside : kNotConnected);
@@ -77,7 +78,7 @@ void BindDistributed(py::module_& m) {
         std::unique_ptr<Transport> transport;
         if (in_graph) {
           transport = GraphTransport::OfProcesses(std::move(group), std::move(host),
-                                                  {stay, device_compares, all_launch});
+                                                  {stay, device_compares, all_launch, messages});
         } else {
           transport = std::move(host);
         }
@@ -150,8 +151,9 @@ void BindDistributed(py::module_& m) {
     });
   });
   py::class_<ModeScope>(m, "call_mode")
-      .def(py::init<std::optional<bool>, std::optional<bool>>(), py::kw_only(),
-           py::arg("in_graph") = py::none(), py::arg("one_buffer") = py::none())
+      .def(py::init<std::optional<bool>, std::optional<bool>, std::optional<bool>>(), py::kw_only(),
+           py::arg("in_graph") = py::none(), py::arg("one_buffer") = py::none(),
+           py::arg("messages") = py::none())
       .def("__enter__", &ModeScope::Enter)
       .def("__exit__", [](ModeScope& scope, const py::args&) { scope.Exit(); });
 }

@@ -20,6 +20,7 @@ CallMode CallMode::OfThread() {
     Change(scope->change.waits_at_once, mode.waits_at_once);
     Change(scope->change.captures, mode.captures);
     Change(scope->change.one_buffer, mode.one_buffer);
+    Change(scope->change.messages, mode.messages);
   }
   return mode;
 }

@@ -18,6 +18,8 @@ struct CallMode {
   bool captures = false;
   // Lists are to be of one buffer: an error if they are not.
   bool one_buffer = false;
+  // Both ends of each message are in this mode: it may be a node in their two graphs.
+  bool messages = false;
 
   static CallMode OfThread();
 };
@@ -28,6 +30,7 @@ struct CallModeChange {
   std::optional<bool> waits_at_once;
   std::optional<bool> captures;
   std::optional<bool> one_buffer;
+  std::optional<bool> messages;
 };
 
 // A change for the life of this, on the thread that made it. Scopes may end in any order, and on

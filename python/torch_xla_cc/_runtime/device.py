@@ -62,6 +62,12 @@ def running_target() -> tuple[str, int, list[int]]:
     return kind, ranks, chips
 
 
+def collectives_of_pod() -> str:
+    """What carries them from rank to rank, and why, if that is not what was wanted (docs/pod.md)."""
+    attributes = runtime.global_runtime_device_attributes()
+    return str(attributes[0].get("collectives", "")) if attributes else ""
+
+
 def tpu(
     device_kind: str, devices: Sequence[Mapping[str, Any]], ranks: int
 ) -> tuple[str, list[int]]:

@@ -44,6 +44,7 @@ _PLACES = {
     "fsdp1_extensions": "torch.distributed.fsdp._fsdp_extensions",
     "fsdp1_init": "torch.distributed.fsdp._init_utils",
     "fsdp1_runtime": "torch.distributed.fsdp._runtime_utils",
+    "pipeline_schedules": "torch.distributed.pipelining.schedules",
     "PipelineStageBase": "torch.distributed.pipelining.stage:_PipelineStageBase",
     # torch.compile and fx.
     "dynamo_callback": "torch._dynamo.callback",
@@ -175,6 +176,7 @@ _ATTRIBUTES = {
     "functional_collectives": ("_maybe_wrap_tensor",),
     "math_ops": ("_skip_dim",),
     "pjrt": ("_run_singleprocess",),
+    "pipeline_schedules": ("_batch_p2p",),
     "PipelineStageBase": ("_get_init_p2p_neighbors_ops",),
     "rendezvous": ("_rendezvous_handlers",),
     "runtime": ("_ORDINAL", "_WORLD_SIZE", "_init_world_size_ordinal"),

@@ -30,6 +30,8 @@ struct CallWays {
   // Where they agree: a program runs on all ranks, or on none. So a group has to be all of them, or
   // those beside it make its calls too; else they go through the host.
   bool all_launch = false;
+  // The device brings a message from a rank's program to another's, and its sender goes on.
+  bool messages = false;
 };
 
 class GraphTransport final : public Transport {
@@ -39,6 +41,7 @@ class GraphTransport final : public Transport {
   static std::unique_ptr<GraphTransport> OfProcesses(RankGroup group,
                                                      std::unique_ptr<HostTransport> beside,
                                                      CallWays ways);
+  ~GraphTransport() override;
   static std::unique_ptr<GraphTransport> OfThreads(RankGroup group,
                                                    std::shared_ptr<Meeting> meeting);
   // Traces what processes would run, and meets nobody.
@@ -94,6 +97,14 @@ class GraphTransport final : public Transport {
   // that they should run before there are more.
   bool is_long() const { return ways_.stay && ways_.device_compares && LongPending(); }
   bool free_to_differ() const { return ways_.device_compares && stays(); }
+  // Whether a message is a node in the graphs of its two ranks. Both find the same.
+  bool keeps_messages(int peer) const {
+    const CallMode mode = CallMode::OfThread();
+    return ways_.messages && free_to_differ() && mode.messages && !mode.captures &&
+           peer != kAnySource && peer != group().rank;
+  }
+  WorkPtr SendInGraph(const CallPtr& call, const at::Tensor& x, int to, int tag) const;
+  WorkPtr ReceiveInGraph(const CallPtr& call, const at::Tensor& x, int from, int tag) const;
   // The nodes' results for a call that all ranks have in their graphs.
   Tensors Issue(const CallPtr& call, const Collective& node, const Tensors& operands) const;
   WorkPtr Done(const CallPtr& call, Tensors outputs) const;

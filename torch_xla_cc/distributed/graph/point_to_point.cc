@@ -21,6 +21,7 @@ at::Tensor ToHost(const at::Tensor& x) { return x.to(at::kCPU); }
 }  // namespace
 
 WorkPtr GraphTransport::Send(const CallPtr& call, const at::Tensor& x, int to, int tag) {
+  if (keeps_messages(to)) return SendInGraph(call, x, to, tag);
   if (beside_) return beside_->Send(call, x, to, tag);
   ThroughHost(*call, kTwoEnds);
   if (on_paper()) return Issued({x});
@@ -30,6 +31,7 @@ WorkPtr GraphTransport::Send(const CallPtr& call, const at::Tensor& x, int to, i
 }
 
 WorkPtr GraphTransport::Recv(const CallPtr& call, const at::Tensor& x, int from, int tag) {
+  if (keeps_messages(from)) return ReceiveInGraph(call, x, from, tag);
   if (beside_) return beside_->Recv(call, x, from, tag);
   ThroughHost(*call, kTwoEnds);
   if (on_paper()) return Issued({x});

@@ -122,7 +122,8 @@ class Agreement:
         """A rank begins nothing any more."""
         with self._lock:
             self._left.add(rank)
-            wrong = next(filter(None, map(self._alone, self._rows.values())), "")
+            rows = (*map(self._alone, self._rows.values()), *map(self._unsent, self._links.items()))
+            wrong = next(filter(None, rows), "")
         if wrong:
             self._differ(wrong)
 
@@ -130,6 +131,7 @@ class Agreement:
         """Those that have begun less than this one of what both are in."""
         with self._lock:
             rows = [row.begun for row in self._rows.values() if rank in row.begun]
+            rows += [row.begun for (_, to), row in self._links.items() if to == rank]
             return sorted({r for begun in rows for r, n in begun.items() if n < begun[rank]})
 
     def _added(self, rank: int, calls: Calls) -> str:
@@ -154,12 +156,20 @@ class Agreement:
                     "the collectives in which rank {} sends to rank {} differ".format(*link),
                     *(row, rank, *differs),
                 )
+            if wrong := self._unsent((link, row)):
+                return wrong
         return ""
 
     def _alone(self, row: _Row) -> str:
         most = max(row.begun.values())
         gone = sorted(r for r in self._left if r in row.begun and row.begun[r] < most)
         return f"rank {gone[0]} has ended, and others run a collective with it" if gone else ""
+
+    def _unsent(self, of_link: tuple[Group, _Row]) -> str:
+        (sender, receiver), row = of_link
+        if sender not in self._left or row.begun[sender] >= row.begun[receiver]:
+            return ""
+        return f"rank {sender} has ended, and rank {receiver} receives something of it"
 
     def _difference(
         self, what: str, row: _Row, rank: int, number: int, own: str, others: str
@@ -175,6 +185,7 @@ class Agreement:
 
     def _behind(self, rank: int, calls: Calls) -> set[int]:
         rows = [self._rows[group].begun for group, _ in calls.groups]
+        rows += [self._links[link].begun for link, _ in calls.links]
         return {other for begun in rows for other, n in begun.items() if n < begun[rank]}
 
     def _not_come(self, question: _Question) -> set[int]:

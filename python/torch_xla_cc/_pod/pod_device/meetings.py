@@ -6,6 +6,9 @@ collectives; and from each rank to each other the row of those that send message
 the order in which they were sent, whatever groups they are of. XLA and gloo compare nothing: where
 rows differ, ranks wait or get wrong numbers.
 
+A permute may be a message of torch.distributed, from one rank to another, which is in no row of a
+group: its sender does not wait, and messages in the two directions have no order between them.
+
 A rank that runs something with collectives for the first time asks what the others of its groups
 have begun, and waits for that. What it has run before it only tells.
 """
@@ -42,6 +45,8 @@ _LISTS = re.compile(r"(?:replica_groups|source_target_pairs)=\{((?:\{[\d,]*\},?)
 _IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _SAID = re.compile(r"(?:dimensions|source_target_pairs)=\{(?:[\d,]|\{[\d,]*\})*\}")
 _OURS = re.compile(r'op_name="(?:[^"/]*/)*([a-z_]+\([^"]*\)) (?:native|fallback)')
+_MESSAGE = re.compile(r'source_file="group [^"]* \(a message, tag \d+\)"')  # graph/messages.cc
+_MARK = "message "  # its hash begins so
 _GROUPS_OF_OURS = re.compile(r"(?:, )?groups=(?:\w+|\[[\[\],\d]*\])")
 _IN_GROUP = re.compile(r'source_file="group ([^"]*)"')  # torch_xla_cc/graph/planning.h
 _NUMBERED = re.compile(
@@ -63,7 +68,12 @@ class Calls(NamedTuple):
 
     def total(self) -> int:
         """How many there are."""
-        return sum(len(hashes) for _, hashes in self.groups)
+        messages = (h for _, hashes in self.links for h in hashes if h.startswith(_MARK))
+        return sum(len(hashes) for _, hashes in self.groups) + sum(1 for _ in messages)
+
+    def has_messages(self) -> bool:
+        """Whether some are of two ranks, one of which does not wait for the other."""
+        return any(hashed.startswith(_MARK) for hashed in self.words)
 
     def has(self, kind: str) -> bool:
         """Whether one of them is of this kind."""
@@ -136,9 +146,13 @@ def of_program(text: str, rank: int, size: int) -> Calls:
     for match, _ in _in_order(computations, entry):
         said = " ".join((match["op"], match["type"], *_attributes(match, computations)))
         hashed = _hashed(said)
+        message = _MESSAGE.search(match["rest"]) is not None
+        if message:
+            hashed = _MARK + hashed
         for group in _groups(match["rest"], size):
             if rank in group and len(group) > 1:
-                groups.setdefault(group, []).append(hashed)
+                if not message:
+                    groups.setdefault(group, []).append(hashed)
                 words.setdefault(hashed, _shown(said))
                 for link in _links(match, group, rank):
                     links.setdefault(link, []).append(hashed)

@@ -15,6 +15,7 @@ import json
 import os
 import secrets
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,12 @@ class Memory(Names):
         super().__init__(OF_MEMORY)
         begun = self.library.pod_memory_begin(descriptor, rank, size)
         self.check("to share memory", begun)
+
+    def flush(self, limit_s: float) -> None:
+        """Until what is sent has left this process, or all is lost."""
+        flushes = threading.Thread(target=self.library.pod_memory_flush, daemon=True)
+        flushes.start()
+        flushes.join(limit_s)
 
     def lost(self, what: str) -> None:
         """What waits fails."""

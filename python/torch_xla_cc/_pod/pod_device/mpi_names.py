@@ -43,5 +43,8 @@ class Names:
     def lost(self, what: str) -> None:
         """Another rank has gone, and what waits would wait for ever."""
 
+    def flush(self, limit_s: float) -> None:
+        """Until what is sent has left this process."""
+
     def end(self) -> None:
         """All do."""

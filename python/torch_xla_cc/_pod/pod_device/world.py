@@ -52,6 +52,8 @@ class World:
     def leave(self) -> None:
         """An orderly end: rank 0 waits for the others."""
         if self._attendance is not None and self._complete:
+            if self._names is not None:
+                self._names.flush(self.timeout_s)
             self._attendance.leave()
             if self._names is not None:
                 self._names.end()
@@ -77,18 +79,21 @@ class World:
         """
         if self._names is not None:
             self._names.expect(cliques)
-        if self._attendance is None or not calls.groups:
+        if self._attendance is None or not (calls.groups or calls.links):
             return
         # Of a new group gloo connects the ranks, and waits 30 s for each. Where a program has
-        # several groups, others may not come before the first has met.
-        first = calls.groups[0][0]
+        # several groups, others may not come before the first has met, or before they have got
+        # what this one sends.
+        first = calls.groups[0][0] if calls.groups else None
         gloo = self._names is None
         awaits = first not in self._met or (gloo and impatient and len(calls.groups) == 1)
+        awaits = awaits and first is not None and not calls.has_messages()
         if self._shrinks:
             buffers.widen()
         known, _ = self._said.use(key)
         self._shrinks = gloo and not known and calls.has("reduce-scatter")
-        self._met.add(first)
+        if first is not None:
+            self._met.add(first)
         asks = "awaits" if awaits else "" if known else "asks"
         self._attendance.begin(key, None if known else calls, asks)
 
