@@ -16,6 +16,8 @@ Megatron-core runs as it is. What it needs beside torch.distributed:
 - its distributed optimizer steps pieces of parameters, which differ by rank: a rank's part of a
   buffer is stepped as one tensor (adapters._megatron_distributed), and found by a table of ranks
   (adapters._megatron_buffers), so that all ranks have one program;
+- stages of a pipeline wait for the device after each batch of messages, for old versions of
+  torch's NCCL: they do not. On the pod messages are nodes of the graph (adapters.pipelining);
 - its router of experts reads a name that only Transformer Engine defines (moe_utils.py:1192 of
   0.16.1): `install()` defines it as None, as the code around it takes it;
 - kernels that are not there must be switched off in its configuration: `WITHOUT_KERNELS`.
@@ -31,6 +33,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from torch_xla_cc import _C
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc.adapters import _megatron_clip, _megatron_distributed, cuda
 from torch_xla_cc.adapters._masks import FilledMasks
@@ -81,6 +84,21 @@ def _gradients_for_norm(
     return _megatron_clip.counted_once(lambda group: theirs(_OfGroup(optimizer, group)), tp_group)
 
 
+def _communicate(
+    theirs: Callable[..., Any],
+    communicator: Any,  # noqa: ANN401 (a P2PCommunicator)
+    **options: object,
+) -> Any:  # noqa: ANN401
+    """P2PCommunicator._communicate: both ends of its messages are in it."""
+    config = communicator.config
+    synchronizes, config.batch_p2p_sync = config.batch_p2p_sync, False
+    try:
+        with _C.call_mode(messages=True):
+            return theirs(communicator, **options)
+    finally:
+        config.batch_p2p_sync = synchronizes
+
+
 def _make(changes: Changes, device: torch.device | str | None = None) -> None:
     changes.enter(cuda.patches.held(device))
     moe_utils = importlib.import_module("megatron.core.transformer.moe.moe_utils")
@@ -91,6 +109,8 @@ def _make(changes: Changes, device: torch.device | str | None = None) -> None:
     optimizer = importlib.import_module("megatron.core.optimizer.optimizer")
     name = "get_main_grads_for_grad_norm"
     changes.wrap(optimizer.MegatronOptimizer, name, _gradients_for_norm)
+    p2p = importlib.import_module("megatron.core.pipeline_parallel.p2p_communication")
+    changes.wrap(p2p.P2PCommunicator, "_communicate", _communicate)
     _megatron_clip.install(changes)
     _megatron_distributed.install(changes)
     changes.enter(FilledMasks())
