@@ -174,10 +174,16 @@ void pod_memory_end(const char* why) {
   if (own != nullptr) own->region.End(why);
 }
 
-// Until what this rank sends has been read as far as others have no room for it, or all has ended.
-void pod_memory_flush() {
+// Until no more bytes than that wait in this process to be sent, or all has ended.
+void pod_memory_wait_for_room(std::uint64_t bytes) {
   Process* const own = process;
-  if (own != nullptr) own->messages.Flush();
+  if (own != nullptr) own->messages.WaitForRoom(bytes);
+}
+
+// That rank has left, and receives nothing any more.
+void pod_memory_gone(int rank) {
+  Process* const own = process;
+  if (own != nullptr) own->messages.Drop(rank);
 }
 
 // The groups of a program that is about to run, in the order in which it meets in them.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
-#include <thread>
 
 namespace xla_cc::pod::memory {
 namespace {
@@ -58,13 +57,12 @@ bool Messages::Detached(uint64_t number) {
   GoOn();
   for (auto& [to, queue] : sent_) {
     for (Going& one : queue) {
-      if (one.number != number) continue;
+      if (one.number != number || one.what.size == 0) continue;
       one.copy.assign(one.bytes, one.bytes + one.what.size);
       one.bytes = one.copy.data();
       one.is_copied = true;
-      ++copied_;
-      if (!sends_on_) std::thread([this] { SendOn(); }).detach();
-      sends_on_ = true;
+      copied_ += one.what.size;
+      if (!sends_on_.joinable()) sends_on_ = std::thread([this] { SendOn(); });
       copies_.notify_one();
       return true;
     }
@@ -73,31 +71,49 @@ bool Messages::Detached(uint64_t number) {
 }
 
 void Messages::SendOn() {
+  const auto goes_on = [this] {
+    const std::lock_guard<std::mutex> lock(lock_);
+    while (copied_ != 0 && !region_.ended() && !stops_) {
+      if (!Go(sent_, [this](int to, Going& one) { return Push(to, one); })) return false;
+    }
+    return true;
+  };
   for (;;) {
     {
       std::unique_lock<std::mutex> lock(lock_);
-      copies_.wait(lock, [this] { return copied_ != 0; });
+      copies_.wait(lock, [this] { return copied_ != 0 || stops_; });
+      if (stops_) return;
     }
-    const auto are_sent = [this] {
-      const std::lock_guard<std::mutex> lock(lock_);
-      while (copied_ != 0 && !region_.ended()) {
-        if (!GoOn()) return false;
-      }
-      return copied_ == 0;
-    };
-    if (!memory::Wait(region_.BellOf(region_.rank()), region_.ended(), are_sent)) return;
+    memory::Wait(region_.BellOf(region_.rank()), region_.ended(), goes_on);
+    if (region_.ended()) return;
   }
 }
 
-bool Messages::AllIsSent() {
-  const std::lock_guard<std::mutex> lock(lock_);
-  const auto is_empty = [](const auto& queue) { return queue.second.empty(); };
-  return std::all_of(sent_.begin(), sent_.end(), is_empty);
+Messages::~Messages() {
+  {
+    const std::lock_guard<std::mutex> lock(lock_);
+    stops_ = true;
+    copies_.notify_one();
+  }
+  if (sends_on_.joinable()) sends_on_.join();
 }
 
-bool Messages::Flush() {
-  return memory::Wait(region_.BellOf(region_.rank()), region_.ended(),
-                      [this] { return AllIsSent(); });
+void Messages::WaitForRoom(size_t bytes) {
+  memory::Wait(region_.BellOf(region_.rank()), region_.ended(), [&] {
+    const std::lock_guard<std::mutex> lock(lock_);
+    return copied_ <= bytes;
+  });
+}
+
+void Messages::Drop(int to) {
+  const std::lock_guard<std::mutex> lock(lock_);
+  for (const Going& one : sent_[to]) Ended(one);
+  sent_[to].clear();
+}
+
+void Messages::Ended(const Going& first) {
+  under_way_.erase(first.number);
+  if (first.is_copied) copied_ -= first.what.size;
 }
 
 uint64_t Messages::Added(Queue& queue, std::byte* bytes, const Message& what) {
@@ -125,8 +141,7 @@ bool Messages::Go(std::map<int, Queue>& queues, const Step& step) {
       went = true;
       const Going& first = queue.front();
       if (!first.announced || first.done < first.what.size) continue;
-      under_way_.erase(first.number);
-      copied_ -= first.is_copied;
+      Ended(first);
       queue.pop_front();
     }
   }

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "pod/memory/region.h"
@@ -27,6 +28,9 @@ struct Message {
 class Messages {
  public:
   explicit Messages(Region& region) : region_(region) {}
+  ~Messages();
+  Messages(const Messages&) = delete;
+  Messages& operator=(const Messages&) = delete;
 
   // These begin; the bytes have to stay until `Wait` has returned. Numbers are never 0.
   // `what` has to be the same on both.
@@ -36,8 +40,10 @@ class Messages {
   // received, as in a program that only sends, it does not wait for the receiver: what has no room
   // is copied, and goes on behind the program.
   void Wait(uint64_t number);
-  // Until nothing of this rank's is left that it sends; false if all has ended before.
-  bool Flush();
+  // Until no more bytes than that are copied and not yet sent, or all has ended.
+  void WaitForRoom(size_t bytes);
+  // Nobody receives there any more: what is left to be sent goes.
+  void Drop(int to);
 
  private:
   struct Going {
@@ -58,9 +64,10 @@ class Messages {
   bool Pull(int from, Going& message);
   // Whether this one needs its owner's bytes no more.
   bool Detached(uint64_t number);
-  // On a thread of its own, for good.
+  // On a thread of its own, until all ends. It receives nothing.
   void SendOn();
-  bool AllIsSent();
+  // One of a queue is through.
+  void Ended(const Going& first);
   uint64_t Added(Queue& queue, std::byte* bytes, const Message& what);
   template <typename Step>
   bool Go(std::map<int, Queue>& queues, const Step& step);
@@ -70,9 +77,10 @@ class Messages {
   uint64_t last_ = 0;
   std::map<int, Queue> sent_, received_;  // by the other rank
   std::set<uint64_t> under_way_;
-  size_t copied_ = 0;  // of those, how many have been copied
-  bool sends_on_ = false;
+  size_t copied_ = 0;  // bytes of those that have been copied
+  bool stops_ = false;
   std::condition_variable copies_;
+  std::thread sends_on_;
 };
 
 }  // namespace xla_cc::pod::memory

@@ -36,6 +36,14 @@ def test_two_parts_of_the_model_on_each_stage():
     assert "send(" in ran.output and "recv(" in ran.output
 
 
+@pytest.mark.parametrize("options", [(), ("--vpp=2",)])
+def test_on_the_pod_stages_run_one_program(options):
+    kwargs = {"steps": 6} if options else {}
+    ran = runs.same_losses(GPT, "--pp=2", *options, rel=1e-4, device="POD", **kwargs)
+    assert runs.programs_of_a_step(ran) == (1, 0)
+    assert "send(" in ran.output and "through" in ran.output
+
+
 @pytest.mark.parametrize("capacity", [0, 1])
 def test_experts(capacity):
     """Without a capacity rows go as the router says: each step has shapes of its own.

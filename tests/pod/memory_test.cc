@@ -56,7 +56,10 @@ class World {
       ranks.push_back(std::make_unique<Rank>(start_, rank, size));
     }
   }
-  ~World() { munmap(start_, bytes_); }
+  ~World() {
+    ranks.clear();  // their threads use it
+    munmap(start_, bytes_);
+  }
 
   // On each rank; what they throw, in words.
   std::vector<std::string> Run(const std::function<void(Rank&)>& work) {
@@ -423,9 +426,9 @@ TEST(Messages, ToOneself) {
   });
 }
 
-void Sends(Rank& rank, const Message& what) {
+void Sends(Rank& rank, const Message& what, int to = 1) {
   std::vector<std::byte> x(what.size);
-  rank.messages.Wait(rank.messages.Send(what, 1, In(x)));
+  rank.messages.Wait(rank.messages.Send(what, to, In(x)));
 }
 
 TEST(Messages, ThatDifferAreErrors) {
@@ -442,6 +445,63 @@ TEST(Messages, ThatDifferAreErrors) {
               std::string::npos)
         << failed[1];
   }
+}
+
+TEST(Messages, OfWhoOnlySends) {
+  World world(2);
+  std::atomic<bool> all_sent{false};
+  world.RunWell([&](Rank& rank) {
+    const size_t size = 3 << 20;  // more than there is room for
+    const int times = 5;
+    if (rank.region.rank() == 0) {
+      for (int i = 0; i < times; ++i) {
+        auto given = Numbers<uint8_t>(size, 0, i);
+        rank.messages.Wait(rank.messages.Send(Of(0, size), 1, In(given)));
+        given.assign(size, 0);  // it is the owner's again
+      }
+      all_sent = true;
+      rank.messages.WaitForRoom(0);
+      return;
+    }
+    while (!all_sent) std::this_thread::yield();
+    for (int i = 0; i < times; ++i) {
+      std::vector<uint8_t> received(size);
+      rank.messages.Wait(rank.messages.Receive(Of(0, size), 0, Out(received)));
+      EXPECT_TRUE(received == Numbers<uint8_t>(size, 0, i));
+    }
+  });
+}
+
+// A difference that this rank finds, and an end, while what it sends is under way.
+TEST(Messages, EndWhileSome) {
+  for (const bool differ : {false, true}) {
+    World world(3);
+    const auto failed = world.Run([&](Rank& rank) {
+      if (rank.region.rank() == 2) {
+        if (differ) Sends(rank, Of(0, 17), 0);
+        return;
+      }
+      if (rank.region.rank() == 1) return;
+      std::vector<std::byte> x(4 << 20), y(16);
+      rank.messages.Wait(rank.messages.Send(Of(0, x.size()), 1, In(x)));
+      if (!differ) rank.region.End("rank 1 has gone");
+      rank.messages.Wait(rank.messages.Receive(Of(0, 16), 2, Out(y)));
+    });
+    EXPECT_NE(failed[0].find(differ ? "17 bytes of a permute" : "rank 1 has gone"),
+              std::string::npos)
+        << failed[0];
+  }
+}
+
+TEST(Messages, ToARankThatHasLeft) {
+  World world(2);
+  world.RunWell([&](Rank& rank) {
+    if (rank.region.rank() == 1) return;
+    std::vector<std::byte> x(4 << 20);
+    rank.messages.Wait(rank.messages.Send(Of(0, x.size()), 1, In(x)));
+    rank.messages.Drop(1);
+    rank.messages.WaitForRoom(0);
+  });
 }
 
 // Rank 1 never comes.

@@ -69,8 +69,8 @@ void BindDistributed(py::module_& m) {
   m.def(
       "process_backend",
       [](c10::intrusive_ptr<c10d::Backend> gloo, const c10::intrusive_ptr<c10d::Store>& store,
-         int check, bool in_graph, bool stay, bool device_compares, bool all_launch,
-         bool messages, RankGroup group, int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
+         int check, bool in_graph, bool stay, bool device_compares, bool all_launch, bool messages,
+         RankGroup group, int64_t timeout_ms) -> c10::intrusive_ptr<c10d::Backend> {
         auto host = std::make_unique<HostTransport>(group, std::move(gloo), store,
                                                     static_cast<CheckMode>(check),
                                                     in_graph ? kBeside : kNotConnected);

@@ -63,7 +63,7 @@ def running_target() -> tuple[str, int, list[int]]:
 
 
 def collectives_of_pod() -> str:
-    """What carries them from rank to rank, and why, if that is not what was wanted (docs/pod.md)."""
+    """What carries them from rank to rank, and why if by gloo (docs/pod.md)."""
     attributes = runtime.global_runtime_device_attributes()
     return str(attributes[0].get("collectives", "")) if attributes else ""
 

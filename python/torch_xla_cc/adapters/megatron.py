@@ -89,14 +89,28 @@ def _communicate(
     communicator: Any,  # noqa: ANN401 (a P2PCommunicator)
     **options: object,
 ) -> Any:  # noqa: ANN401
-    """P2PCommunicator._communicate: both ends of its messages are in it."""
+    """P2PCommunicator._communicate: both ends of its messages are in it.
+
+    Not where it first sends their shapes, and reads those that come.
+    """
     config = communicator.config
+    if config.variable_seq_lengths or getattr(config, "mtp_standalone", False):
+        return theirs(communicator, **options)
     synchronizes, config.batch_p2p_sync = config.batch_p2p_sync, False
     try:
         with _C.call_mode(messages=True):
             return theirs(communicator, **options)
     finally:
         config.batch_p2p_sync = synchronizes
+
+
+def _passes(theirs: Callable[..., Any], *, forward_only: bool = False, **options: object) -> Any:  # noqa: ANN401
+    """A forward_backward_func of pipelines: as adapters.pipelining has step() of a schedule."""
+    _C.run_pending_before_waiting()
+    result = theirs(forward_only=forward_only, **options)
+    if forward_only:
+        _C.run_pending_before_waiting()
+    return result
 
 
 def _make(changes: Changes, device: torch.device | str | None = None) -> None:
@@ -111,6 +125,9 @@ def _make(changes: Changes, device: torch.device | str | None = None) -> None:
     changes.wrap(optimizer.MegatronOptimizer, name, _gradients_for_norm)
     p2p = importlib.import_module("megatron.core.pipeline_parallel.p2p_communication")
     changes.wrap(p2p.P2PCommunicator, "_communicate", _communicate)
+    schedules = importlib.import_module("megatron.core.pipeline_parallel.schedules")
+    for name in ("with_interleaving", "without_interleaving"):
+        changes.wrap(schedules, f"forward_backward_pipelining_{name}", _passes)
     _megatron_clip.install(changes)
     _megatron_distributed.install(changes)
     changes.enter(FilledMasks())

@@ -14,6 +14,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from torch_xla_cc import _C
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc._runtime.private import PipelineStageBase, pipeline_schedules
@@ -29,9 +31,41 @@ def _in_graph(theirs: Callable[..., list[Any]], *args: object, **options: object
         return theirs(*args, **options)
 
 
+def _step(
+    theirs: Callable[..., Any],
+    schedule: Any,  # noqa: ANN401 (a PipelineSchedule)
+    *args: object,
+    **options: object,
+) -> Any:  # noqa: ANN401
+    """Its step(). What the last one left pending runs: a stage that only sends waits for nobody."""
+    _C.run_pending_before_waiting()
+    result = theirs(schedule, *args, **options)
+    if not torch.is_grad_enabled():  # no optimizer's step comes
+        _C.run_pending_before_waiting()
+    return result
+
+
+def _eval(
+    theirs: Callable[..., Any],
+    schedule: Any,  # noqa: ANN401 (as above)
+    *args: object,
+    **options: object,
+) -> Any:  # noqa: ANN401
+    """Its eval(), which calls step()."""
+    result = theirs(schedule, *args, **options)
+    _C.run_pending_before_waiting()
+    return result
+
+
 def _make(changes: Changes) -> None:
     changes.put(PipelineStageBase, "_get_init_p2p_neighbors_ops", _no_ops)
     changes.wrap(pipeline_schedules, "_batch_p2p", _in_graph)
+    for kind in (
+        pipeline_schedules.PipelineScheduleSingle,
+        pipeline_schedules.PipelineScheduleMulti,
+    ):
+        changes.wrap(kind, "step", _step)
+        changes.wrap(kind, "eval", _eval)
 
 
 _patches = Patches("adapters.pipelining", _make)

@@ -98,13 +98,9 @@ class GraphTransport final : public Transport {
   bool is_long() const { return ways_.stay && ways_.device_compares && LongPending(); }
   bool free_to_differ() const { return ways_.device_compares && stays(); }
   // Whether a message is a node in the graphs of its two ranks. Both find the same.
-  bool keeps_messages(int peer) const {
-    const CallMode mode = CallMode::OfThread();
-    return ways_.messages && free_to_differ() && mode.messages && !mode.captures &&
-           peer != kAnySource && peer != group().rank;
-  }
-  WorkPtr SendInGraph(const CallPtr& call, const at::Tensor& x, int to, int tag) const;
-  WorkPtr ReceiveInGraph(const CallPtr& call, const at::Tensor& x, int from, int tag) const;
+  bool KeepsMessages(int peer, int tag) const;
+  WorkPtr SendInGraph(const CallPtr& call, const at::Tensor& x, int to) const;
+  WorkPtr ReceiveInGraph(const CallPtr& call, const at::Tensor& x, int from) const;
   // The nodes' results for a call that all ranks have in their graphs.
   Tensors Issue(const CallPtr& call, const Collective& node, const Tensors& operands) const;
   WorkPtr Done(const CallPtr& call, Tensors outputs) const;

@@ -10,6 +10,7 @@
 #include "torch_xla_cc/distributed/run_pending.h"
 #include "torch_xla_cc/distributed/work.h"
 #include "torch_xla_cc/distributed/write_into.h"
+#include "torch_xla_cc/dtypes.h"
 #include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/gil.h"
 #include "torch_xla_cc/graph/attach.h"
@@ -19,10 +20,30 @@
 namespace xla_cc {
 namespace {
 
+constexpr int kAsked = 100;  // times whether it has come: then there is nothing else to do
+
+// What goes from one rank to another, as both say it.
 struct Message {
   CollectivePermute node;
   std::string name;  // by which the device knows it for one
+  std::vector<int64_t> dims;
+  at::TensorOptions options;
 };
+
+Message MessageOf(const RankGroup& group, int from, int to, const at::Tensor& x) {
+  Message message{{{{group.devices[from], group.devices[to]}}},
+                  group.name + " (a message)",
+                  x.sizes().vec(),
+                  x.options()};
+  if (x.numel() == 0) {  // there are no collectives of nothing, but both have to say the same
+    message.name = group.name + " of " + ShapeText(x) + " (a message)";
+    message.dims = {1};
+    message.options = x.options().dtype(at::kByte);
+  }
+  return message;
+}
+
+at::Tensor Nothing(const Message& message) { return at::zeros(message.dims, message.options); }
 
 at::Tensor Attached(const Message& message, const at::Tensor& operand) {
   const py::gil_scoped_acquire locked;
@@ -30,37 +51,41 @@ at::Tensor Attached(const Message& message, const at::Tensor& operand) {
   return AttachTensors(message.node, {operand})[0];
 }
 
-Message MessageOf(const RankGroup& group, int from, int to, int tag) {
-  return {{{{group.devices[from], group.devices[to]}}},
-          group.name + " (a message, tag " + std::to_string(tag) + ")"};
-}
-
 // A receive whose node is made when it is waited for, after those that were posted before it: what
 // the sender waits for may be among the calls that come until then.
 struct Posted {
   Message message;
-  std::vector<int64_t> dims;
-  at::TensorOptions options;
   const void* transport;
-  at::Tensor result;  // once there is a node
+  at::Tensor result{};  // once there is a node
 };
 using PostedPtr = std::shared_ptr<Posted>;
 
-// By the device that sends. Whoever uses it has the chain's turn. Never destroyed, as the chain.
-std::deque<PostedPtr>& PostedOf(int64_t sender) {
-  static auto* queues = new std::map<int64_t, std::deque<PostedPtr>>;
-  return (*queues)[sender];
+// What one rank sends to this one. Whoever uses it has the chain's turn.
+struct Link {
+  std::deque<PostedPtr> posted;
+  bool lost = false;  // which message is the next is not known
+};
+
+// By the device that sends. Never destroyed, as the chain.
+Link& LinkFrom(int64_t sender) {
+  static auto* links = new std::map<int64_t, Link>;
+  return (*links)[sender];
 }
 
 void Attach(const PostedPtr& wanted) {
-  std::deque<PostedPtr>& queue = PostedOf(wanted->message.node.pairs[0].first);
-  if (std::find(queue.begin(), queue.end(), wanted) == queue.end()) {
-    throw BadValue("wait: the group of this receive has been destroyed, or it has failed before");
+  const int64_t sender = wanted->message.node.pairs[0].first;
+  Link& link = LinkFrom(sender);
+  const auto& posted = link.posted;
+  if (link.lost || std::find(posted.begin(), posted.end(), wanted) == posted.end()) {
+    throw BadValue("wait: a group was destroyed while a receive from device " +
+                   std::to_string(sender) +
+                   " was posted, so it is not known which message comes next. Wait for each "
+                   "receive before its group is destroyed");
   }
   while (!wanted->result.defined()) {
-    const PostedPtr first = queue.front();
-    queue.pop_front();
-    first->result = Attached(first->message, at::zeros(first->dims, first->options));
+    const PostedPtr first = posted.front();
+    first->result = Attached(first->message, Nothing(first->message));
+    link.posted.pop_front();
   }
 }
 
@@ -75,26 +100,32 @@ GraphTransport::~GraphTransport() {
   if (!ways_.messages) return;
   const ChainTurn turn;
   for (const int64_t device : group().devices) {
-    std::deque<PostedPtr>& queue = PostedOf(device);
+    Link& link = LinkFrom(device);
     const auto ours = [this](const PostedPtr& one) { return one->transport == this; };
-    queue.erase(std::remove_if(queue.begin(), queue.end(), ours), queue.end());
+    const auto left = std::remove_if(link.posted.begin(), link.posted.end(), ours);
+    link.lost = link.lost || left != link.posted.end();
+    link.posted.erase(left, link.posted.end());
   }
 }
 
-WorkPtr GraphTransport::SendInGraph(const CallPtr& call, const at::Tensor& x, int to,
-                                    int tag) const {
-  if (x.numel() > 0) Attached(MessageOf(group(), group().rank, to, tag), x);
+bool GraphTransport::KeepsMessages(int peer, int tag) const {
+  const CallMode mode = CallMode::OfThread();
+  return ways_.messages && free_to_differ() && mode.messages && !mode.captures && tag == 0 &&
+         peer != kAnySource && peer != group().rank;
+}
+
+WorkPtr GraphTransport::SendInGraph(const CallPtr& call, const at::Tensor& x, int to) const {
+  const Message message = MessageOf(group(), group().rank, to, x);
+  Attached(message, x.numel() == 0 ? Nothing(message) : x);
   return Done(call, {x});
 }
 
-WorkPtr GraphTransport::ReceiveInGraph(const CallPtr& call, const at::Tensor& x, int from,
-                                       int tag) const {
-  if (x.numel() == 0) return Done(call, {x});
-  const auto posted = std::make_shared<Posted>(
-      Posted{MessageOf(group(), from, group().rank, tag), x.sizes().vec(), x.options(), this, {}});
+WorkPtr GraphTransport::ReceiveInGraph(const CallPtr& call, const at::Tensor& x, int from) const {
+  const auto posted =
+      std::make_shared<Posted>(Posted{MessageOf(group(), from, group().rank, x), this});
   {
     const ChainTurn turn;
-    PostedOf(group().devices[from]).push_back(posted);
+    LinkFrom(group().devices[from]).posted.push_back(posted);
   }
   const auto take = [group = group(), health = shared_health(), call, x, posted, from](Timeout) {
     try {
@@ -105,13 +136,18 @@ WorkPtr GraphTransport::ReceiveInGraph(const CallPtr& call, const at::Tensor& x,
       health->Break(std::current_exception());
       throw;
     }
-    Write(x, posted->result);
+    if (x.numel() > 0) Write(x, posted->result);
     posted->result.reset();
     call->End(GroupCall::State::kDone);
     RunIfLong(group, call->timeout);
     return from;
   };
-  return c10::make_intrusive<ReceiveWork>([] { return true; }, take, x);
+  // Who only asks goes on meanwhile, and may send what the other waits for.
+  const auto has_come = [posted, asked = 0]() mutable {
+    if (asked++ == 0) RunPendingBeforeWaiting();
+    return posted->result.defined() || asked > kAsked;
+  };
+  return c10::make_intrusive<ReceiveWork>(has_come, take, x);
 }
 
 }  // namespace xla_cc

@@ -21,7 +21,7 @@ at::Tensor ToHost(const at::Tensor& x) { return x.to(at::kCPU); }
 }  // namespace
 
 WorkPtr GraphTransport::Send(const CallPtr& call, const at::Tensor& x, int to, int tag) {
-  if (keeps_messages(to)) return SendInGraph(call, x, to, tag);
+  if (KeepsMessages(to, tag)) return SendInGraph(call, x, to);
   if (beside_) return beside_->Send(call, x, to, tag);
   ThroughHost(*call, kTwoEnds);
   if (on_paper()) return Issued({x});
@@ -31,7 +31,7 @@ WorkPtr GraphTransport::Send(const CallPtr& call, const at::Tensor& x, int to, i
 }
 
 WorkPtr GraphTransport::Recv(const CallPtr& call, const at::Tensor& x, int from, int tag) {
-  if (keeps_messages(from)) return ReceiveInGraph(call, x, from, tag);
+  if (KeepsMessages(from, tag)) return ReceiveInGraph(call, x, from);
   if (beside_) return beside_->Recv(call, x, from, tag);
   ThroughHost(*call, kTwoEnds);
   if (on_paper()) return Issued({x});

@@ -11,7 +11,9 @@ has waited too long for the others says `late WHAT` to rank 0, which asks all `w
 answer `at WHAT`, and all of that is what is lost, unless one computes: then `wait`. Of the
 collectives that it begins (agreement.py) a rank says `runs KEY CALLS`, or the same with `asks` or
 `awaits` and goes on when it hears `agreed`; rank 0 has it say `pong N` to a `ping N`. A rank that
-waits in one says `stalled`, and those that have not begun it hear `wanted`.
+waits in one says `stalled`, and those that have not begun it hear `wanted`. One that is at its end,
+and receives nothing any more, says `leaves` before it waits for others to take what it has sent
+them; they hear `gone RANK`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from collections.abc import Callable
 
 from . import lines
 from .agreement import Agreement
-from .errors import DEADLINE_EXCEEDED, INVALID_ARGUMENT, UNAVAILABLE, Refused
+from .asks import Asks, Lost
+from .errors import DEADLINE_EXCEEDED, INVALID_ARGUMENT, Refused
 from .meetings import Calls, calls_of
 
 _TO_ANSWER_S = 2.0
@@ -35,9 +38,9 @@ _STRANGER_S = 10.0  # to say that it belongs here
 _AGAIN_S = 0.1
 COMPUTES = "computes"  # of where a rank is
 
-Lost = Callable[[str], None]
 Where = Callable[[], str]  # how far the programs of this rank are, in words
 Wanted = Callable[[], None]  # others wait for what this rank has not begun
+Gone = Callable[[int], None]  # which rank receives nothing any more
 
 
 class Host:
@@ -51,9 +54,10 @@ class Host:
         lost: Lost,
         where: Where,
         wanted: Wanted,
+        gone: Gone,
     ) -> None:
-        self._lost, self._where, self._wanted = lost, where, wanted
-        self._asks = _Asks(lost)
+        self._lost, self._where, self._wanted, self._gone = lost, where, wanted, gone
+        self._asks = Asks(lost)
         self._reached: set[str] = set()  # addresses of this machine
         self._agreement = Agreement(self._ping, self._agreed, self._tell)
         self._size = size
@@ -145,6 +149,9 @@ class Host:
             self._agreement.answered(rank, int(what))
         elif word == "stalled":
             self._want(rank)
+        elif word == "leaves":
+            self._say_all("gone", str(rank))
+            self._gone(rank)
         elif word == "lost":
             self._tell(what)
         elif word == "late":
@@ -244,6 +251,11 @@ class Host:
         """Something that ends all that they do together."""
         self._tell(lines.one_line(what))
 
+    def leaves(self) -> None:
+        """This rank begins nothing any more."""
+        self._say_all("gone", "0")
+        self._agreement.ended(0)
+
     def leave(self) -> None:
         """Wait until all others have left; not for long where nothing can be done any more."""
         with self._changed:
@@ -259,41 +271,6 @@ def _not_come(missing: list[int], size: int, timeout_s: float) -> str:
     )
 
 
-class _Asks:
-    """Whether this rank may go on, where it asks; and that it hears when all is lost."""
-
-    def __init__(self, lost: Lost) -> None:
-        self._lost = lost
-        self._changed = threading.Condition()
-        self._waits = False
-        self._why: str | None = None
-
-    def wait(self, ask: Callable[[], None]) -> None:
-        with self._changed:
-            self._waits = True
-        ask()
-        with self._changed:
-            self._changed.wait_for(lambda: not self._waits or self._why is not None)
-        self.check()
-
-    def check(self) -> None:
-        """Raise if all is lost."""
-        with self._changed:
-            if self._why is not None:
-                raise Refused(UNAVAILABLE, self._why)
-
-    def agreed(self) -> None:
-        with self._changed:
-            self._waits = False
-            self._changed.notify_all()
-
-    def lose(self, what: str) -> None:
-        with self._changed:
-            self._why = self._why or what
-            self._changed.notify_all()
-        self._lost(what)
-
-
 class Guest:
     """Of the other ranks."""
 
@@ -307,9 +284,10 @@ class Guest:
         lost: Lost,
         where: Where,
         wanted: Wanted,
+        gone: Gone,
     ) -> None:
-        self._where, self._wanted = where, wanted
-        self._asks = _Asks(lost)
+        self._where, self._wanted, self._gone = where, wanted, gone
+        self._asks = Asks(lost)
         self._leaves = False
         self._heard = threading.Event()  # an answer to `late`, or that all is lost
         self._connection = lines.connected(address, timeout_s)
@@ -349,6 +327,8 @@ class Guest:
             self._asks.agreed()
         elif word == "wanted":
             self._wanted()
+        elif word == "gone":
+            self._gone(int(what))
         elif word == "wait":
             self._heard.set()
         else:
@@ -381,6 +361,10 @@ class Guest:
         self._speaker.say(f"late {lines.one_line(what)}")
         if not self._heard.wait(2 * _TO_ANSWER_S):
             self._lose(f"{what}; rank 0 does not answer")
+
+    def leaves(self) -> None:
+        """This rank begins nothing any more."""
+        self._speaker.say("leaves")
 
     def leave(self) -> None:
         """Say that this is no accident."""

@@ -45,7 +45,7 @@ _LISTS = re.compile(r"(?:replica_groups|source_target_pairs)=\{((?:\{[\d,]*\},?)
 _IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _SAID = re.compile(r"(?:dimensions|source_target_pairs)=\{(?:[\d,]|\{[\d,]*\})*\}")
 _OURS = re.compile(r'op_name="(?:[^"/]*/)*([a-z_]+\([^"]*\)) (?:native|fallback)')
-_MESSAGE = re.compile(r'source_file="group [^"]* \(a message, tag \d+\)"')  # graph/messages.cc
+_MESSAGE = re.compile(r'source_file="group [^"]*\(a message\)"')  # graph/messages.cc
 _MARK = "message "  # its hash begins so
 _GROUPS_OF_OURS = re.compile(r"(?:, )?groups=(?:\w+|\[[\[\],\d]*\])")
 _IN_GROUP = re.compile(r'source_file="group ([^"]*)"')  # torch_xla_cc/graph/planning.h

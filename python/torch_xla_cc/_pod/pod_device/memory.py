@@ -15,7 +15,6 @@ import json
 import os
 import secrets
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +39,13 @@ class Memory(Names):
         begun = self.library.pod_memory_begin(descriptor, rank, size)
         self.check("to share memory", begun)
 
-    def flush(self, limit_s: float) -> None:
-        """Until what is sent has left this process, or all is lost."""
-        flushes = threading.Thread(target=self.library.pod_memory_flush, daemon=True)
-        flushes.start()
-        flushes.join(limit_s)
+    def wait_for_room(self, size: int) -> None:
+        """Until no more bytes than that wait in this process to be sent, or all is lost."""
+        self.library.pod_memory_wait_for_room(ctypes.c_uint64(size))
+
+    def gone(self, rank: int) -> None:
+        """What waits to be sent to it goes."""
+        self.library.pod_memory_gone(rank)
 
     def lost(self, what: str) -> None:
         """What waits fails."""

@@ -43,8 +43,11 @@ class Names:
     def lost(self, what: str) -> None:
         """Another rank has gone, and what waits would wait for ever."""
 
-    def flush(self, limit_s: float) -> None:
-        """Until what is sent has left this process."""
+    def wait_for_room(self, size: int) -> None:
+        """Until no more bytes than that wait in this process to be sent."""
+
+    def gone(self, rank: int) -> None:
+        """A rank has left, as it should at its end."""
 
     def end(self) -> None:
         """All do."""

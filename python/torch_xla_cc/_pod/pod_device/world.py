@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import attendance, buffers, first, lines, meetings, memory, mpi, mpi_library, mpi_names
+from . import asks, attendance, buffers, first, lines, meetings, memory, mpi, mpi_library, mpi_names
 from .errors import DEADLINE_EXCEEDED, UNAVAILABLE, Refused
 from .jaxlib_xla import xla
 
@@ -19,6 +19,7 @@ _LONGEST_S = 86400
 # jaxlib ends all processes when it misses the heartbeat of one, also of one that has ended well. Of
 # deaths and of networks that drop attendance.py tells, so this is: never.
 _HEARTBEAT_S = 10**8
+_ROOM = 64 << 20  # bytes that may wait to be sent when a program begins
 
 
 class World:
@@ -27,7 +28,7 @@ class World:
     def __init__(
         self,
         options: Mapping[str, str],
-        lost: attendance.Lost,
+        lost: asks.Lost,
         where: attendance.Where,
         wanted: attendance.Wanted = lambda: None,
     ) -> None:
@@ -52,8 +53,9 @@ class World:
     def leave(self) -> None:
         """An orderly end: rank 0 waits for the others."""
         if self._attendance is not None and self._complete:
+            self._attendance.leaves()
             if self._names is not None:
-                self._names.flush(self.timeout_s)
+                self._names.wait_for_room(0)
             self._attendance.leave()
             if self._names is not None:
                 self._names.end()
@@ -78,6 +80,8 @@ class World:
         where it is not gloo that does it.
         """
         if self._names is not None:
+            if calls.has_messages():
+                self._names.wait_for_room(_ROOM)
             self._names.expect(cliques)
         if self._attendance is None or not (calls.groups or calls.links):
             return
@@ -96,6 +100,11 @@ class World:
             self._met.add(first)
         asks = "awaits" if awaits else "" if known else "asks"
         self._attendance.begin(key, None if known else calls, asks)
+
+    def _gone(self, rank: int) -> None:
+        """A rank receives nothing any more."""
+        if self._names is not None:
+            self._names.gone(rank)
 
     def fail(self, why: str) -> None:
         """Have all ranks hear that a program that they run as well has failed here."""
@@ -117,7 +126,7 @@ class World:
                 f"{_whose(limit_s, self.timeout_s)}"
             )
 
-    def _started(self, options: Mapping[str, str], lost: attendance.Lost) -> Any:
+    def _started(self, options: Mapping[str, str], lost: asks.Lost) -> Any:
         """The client. It is made on a thread of its own, because jaxlib and gloo do not hear of a
         rank that goes meanwhile."""
         outcomes: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -147,7 +156,7 @@ class World:
             raise outcome
         return outcome
 
-    def _joined(self, options: Mapping[str, str], lost: attendance.Lost) -> Any:
+    def _joined(self, options: Mapping[str, str], lost: asks.Lost) -> Any:
         client = self._connected(options, lost)
         program = first.compiled(client, self.size)
         # All are to come within gloo's 30 s.
@@ -157,7 +166,7 @@ class World:
         first.run(client, program)
         return client
 
-    def _connected(self, options: Mapping[str, str], lost: attendance.Lost) -> Any:
+    def _connected(self, options: Mapping[str, str], lost: asks.Lost) -> Any:
         address, token = self._address(options)
         host, port = _split(address)
         timeout_s = self.timeout_s
@@ -172,7 +181,8 @@ class World:
             # On this machine alone, if all ranks are.
             listens = host if host in lines.LOCALHOSTS else ""
             attends = attendance.Host(
-                (listens, port), self.size, token, heard, self._where, self._wanted
+                *((listens, port), self.size, token, heard),
+                *(self._where, self._wanted, self._gone),
             )
             self._attendance = attends
             loopback = lines.is_loopback(own)  # as a machine's name stands for in its own files
@@ -196,6 +206,7 @@ class World:
                 heard,
                 self._where,
                 self._wanted,
+                self._gone,
             )
             self._attendance = joins
             service = joins.meet(timeout_s)
