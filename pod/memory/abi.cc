@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -174,10 +175,13 @@ void pod_memory_end(const char* why) {
   if (own != nullptr) own->region.End(why);
 }
 
-// Until no more bytes than that wait in this process to be sent, or all has ended.
-void pod_memory_wait_for_room(std::uint64_t bytes) {
+// Until no more bytes than that wait in this process to be sent, or all has ended; or for so long,
+// and then it is 0.
+int pod_memory_wait_for_room(std::uint64_t bytes, std::uint64_t milliseconds) {
   Process* const own = process;
-  if (own != nullptr) own->messages.WaitForRoom(bytes);
+  return own == nullptr || own->messages.WaitForRoom(bytes, std::chrono::milliseconds(milliseconds))
+             ? 1
+             : 0;
 }
 
 // That rank has left, and receives nothing any more.

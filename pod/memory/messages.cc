@@ -26,6 +26,7 @@ std::string Said(const Message& message) {
 
 uint64_t Messages::Send(const Message& what, int to, const std::byte* bytes) {
   const std::lock_guard<std::mutex> lock(lock_);
+  if (gone_.count(to) != 0) return ++last_;
   const uint64_t number = Added(sent_[to], const_cast<std::byte*>(bytes), what);
   GoOn();
   return number;
@@ -57,11 +58,10 @@ bool Messages::Detached(uint64_t number) {
   GoOn();
   for (auto& [to, queue] : sent_) {
     for (Going& one : queue) {
-      if (one.number != number || one.what.size == 0) continue;
-      one.copy.assign(one.bytes, one.bytes + one.what.size);
-      one.bytes = one.copy.data();
-      one.is_copied = true;
-      copied_ += one.what.size;
+      if (one.number != number || one.done == one.what.size) continue;
+      one.copy.assign(one.bytes + one.done, one.bytes + one.what.size);
+      one.copied_from = one.done;
+      copied_ += one.copy.size();
       if (!sends_on_.joinable()) sends_on_ = std::thread([this] { SendOn(); });
       copies_.notify_one();
       return true;
@@ -98,22 +98,27 @@ Messages::~Messages() {
   if (sends_on_.joinable()) sends_on_.join();
 }
 
-void Messages::WaitForRoom(size_t bytes) {
+bool Messages::WaitForRoom(size_t bytes, std::chrono::milliseconds limit) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  bool has_room = false;
   memory::Wait(region_.BellOf(region_.rank()), region_.ended(), [&] {
     const std::lock_guard<std::mutex> lock(lock_);
-    return copied_ <= bytes;
+    has_room = copied_ <= bytes;
+    return has_room || std::chrono::steady_clock::now() > end;
   });
+  return has_room || region_.ended();
 }
 
 void Messages::Drop(int to) {
   const std::lock_guard<std::mutex> lock(lock_);
+  gone_.insert(to);
   for (const Going& one : sent_[to]) Ended(one);
   sent_[to].clear();
 }
 
 void Messages::Ended(const Going& first) {
   under_way_.erase(first.number);
-  if (first.is_copied) copied_ -= first.what.size;
+  copied_ -= first.copy.size();
 }
 
 uint64_t Messages::Added(Queue& queue, std::byte* bytes, const Message& what) {
@@ -167,7 +172,10 @@ bool Messages::Push(int to, Going& message) {
     message.announced = true;
   }
   const size_t count = std::min(room, message.what.size - message.done);
-  if (count != 0) put(message.bytes + message.done, count);
+  const bool is_copied = !message.copy.empty();
+  const std::byte* rest = is_copied ? message.copy.data() : message.bytes + message.done;
+  if (is_copied) rest += message.done - message.copied_from;
+  if (count != 0) put(rest, count);
   message.done += count;
   if (now == written) return false;
   head.written = now;

@@ -2,6 +2,7 @@
 // also where they are of several groups. (The programs of a process run one after the other.)
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -36,13 +37,14 @@ class Messages {
   // `what` has to be the same on both.
   uint64_t Send(const Message& what, int to, const std::byte* bytes);
   uint64_t Receive(const Message& what, int from, std::byte* bytes);
-  // Until it has been sent, or received, and goes on with all others meanwhile. If nothing is to be
-  // received, as in a program that only sends, it does not wait for the receiver: what has no room
-  // is copied, and goes on behind the program.
+  // Until it has been sent, or received, and goes on with all others meanwhile. If nothing is left
+  // to be received, what is sent does not wait for its receiver: the rest, which has no room, is
+  // copied, and goes on behind the program.
   void Wait(uint64_t number);
-  // Until no more bytes than that are copied and not yet sent, or all has ended.
-  void WaitForRoom(size_t bytes);
-  // Nobody receives there any more: what is left to be sent goes.
+  // Until no more bytes than that are copied and not yet sent, or all has ended. False if that has
+  // not come in this time.
+  bool WaitForRoom(size_t bytes, std::chrono::milliseconds limit);
+  // Nobody receives there any more: what is, and will be, sent there goes nowhere.
   void Drop(int to);
 
  private:
@@ -52,8 +54,8 @@ class Messages {
     Message what;
     size_t done = 0;
     bool announced = false;
-    bool is_copied = false;  // then `bytes` are not the owner's any more
-    std::vector<std::byte> copy{};
+    std::vector<std::byte> copy{};  // of what was left of the owner's bytes, if they are not used
+    size_t copied_from = 0;         // where that begins
   };
   using Queue = std::deque<Going>;
 
@@ -77,6 +79,7 @@ class Messages {
   uint64_t last_ = 0;
   std::map<int, Queue> sent_, received_;  // by the other rank
   std::set<uint64_t> under_way_;
+  std::set<int> gone_;
   size_t copied_ = 0;  // bytes of those that have been copied
   bool stops_ = false;
   std::condition_variable copies_;

@@ -28,6 +28,8 @@
 namespace xla_cc::pod::memory {
 namespace {
 
+using namespace std::chrono_literals;
+
 struct Rank {
   Rank(std::byte* start, int rank, int size) : region(start, rank, size) {}
 
@@ -460,7 +462,7 @@ TEST(Messages, OfWhoOnlySends) {
         given.assign(size, 0);  // it is the owner's again
       }
       all_sent = true;
-      rank.messages.WaitForRoom(0);
+      EXPECT_TRUE(rank.messages.WaitForRoom(0, 20s));
       return;
     }
     while (!all_sent) std::this_thread::yield();
@@ -499,8 +501,11 @@ TEST(Messages, ToARankThatHasLeft) {
     if (rank.region.rank() == 1) return;
     std::vector<std::byte> x(4 << 20);
     rank.messages.Wait(rank.messages.Send(Of(0, x.size()), 1, In(x)));
+    EXPECT_FALSE(rank.messages.WaitForRoom(0, 10ms));
     rank.messages.Drop(1);
-    rank.messages.WaitForRoom(0);
+    EXPECT_TRUE(rank.messages.WaitForRoom(0, 20s));
+    rank.messages.Wait(rank.messages.Send(Of(0, x.size()), 1, In(x)));  // and later
+    EXPECT_TRUE(rank.messages.WaitForRoom(0, 20s));
   });
 }
 

@@ -21,11 +21,17 @@ def messages():
     return _C.call_mode(messages=True)
 
 
+def through():
+    """How this rank's messages went."""
+    calls = _C.recorded_calls(dist.get_rank())
+    return {call["through"] for call in calls if call["call"].startswith(("send", "recv"))}
+
+
 def of(value, elements=3):
     return torch.full((elements,), float(value), device="xla")
 
 
-def swapped(rank, mib, batch):
+def swapped(rank, mib, batch, cut=False, ways="graph"):
     """Both send, and then receive, more than a link has room for."""
     before = programs.ran()
     other, x, y = 1 - rank, of(rank + 1, mib * MIB), of(0, mib * MIB)
@@ -34,10 +40,14 @@ def swapped(rank, mib, batch):
             ops = [dist.P2POp(dist.irecv, y, other), dist.P2POp(dist.isend, x, other)]
             works = dist.batch_isend_irecv(ops)
         else:
-            works = [dist.irecv(y, other), dist.isend(x, other)]
+            works = [dist.isend(x, other)]
+            if cut:
+                torch_xla.sync()
+            works.append(dist.irecv(y, other))
         for work in works:
             work.wait()
         assert all(work.is_completed() for work in works)
+    assert through() == {ways}
     return (y * 2).unique().tolist(), programs.ran() - before
 
 
@@ -117,12 +127,15 @@ def of_each_kind(rank):
     wrong = []
     for x in _kinds():
         y = torch.zeros_like(x).to("xla")
-        with messages():
+        with messages():  # in the two directions they have no order
             if rank == 0:
                 dist.send(x.to("xla"), 1)
+                dist.recv(y, 1)
             else:
+                sent = dist.isend(x.to("xla"), 0)
                 dist.recv(y, 0)
-        if rank == 1 and not torch.equal(y.cpu().view(x.dtype), x):
+                sent.wait()
+        if not torch.equal(y.cpu().view(x.dtype), x):
             wrong.append((x.dtype, y.cpu()))
     whole = torch.zeros(4, 3, device="xla")
     with messages():
@@ -166,18 +179,18 @@ def differ(rank, what):
         return str(error)
 
 
-def never_sent(rank):
+def never_sent(rank, sender):
     """The sender ends without it."""
     dist.init_process_group("xla_cc")
-    y = of(0)
-    if rank == 0:
+    if rank == sender:
         return []
+    y = of(0)
     with messages():
-        dist.recv(y, 0)
+        dist.recv(y, sender)
     try:
         return y.tolist()
     except RuntimeError as error:
-        return str(error)
+        return [str(error)]
 
 
 def late(rank):
@@ -195,6 +208,7 @@ def late(rank):
 
 def sent_at_the_end(rank, mib):
     """The sender is at its end when the receiver looks; nothing else runs what it has pending."""
+    dist.init_process_group("xla_cc")
     y = of(0, mib * MIB)
     if rank == 0:
         with messages():
@@ -204,6 +218,27 @@ def sent_at_the_end(rank, mib):
     with messages():
         dist.recv(y, 0)
     return y.unique().tolist()
+
+
+def left_with_what_is_not_taken(rank, mib):
+    """Rank 1 ends while nobody takes what it sent; then others want it, or send to it."""
+    dist.init_process_group("xla_cc")
+    x = of(rank, mib * MIB)
+    with messages():
+        if rank == 1:
+            dist.isend(x, 0)
+            return ["left"]
+        time.sleep(4 + 2 * rank)
+        if rank == 0:
+            dist.isend(x, 1)
+            torch_xla.sync()
+    try:
+        if rank == 0:
+            return [x.unique().item()]
+        dist.all_reduce(x)
+        return x.unique().tolist()
+    except RuntimeError as error:
+        return [str(error)]
 
 
 def in_two_worlds(rank, left):

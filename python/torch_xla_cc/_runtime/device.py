@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -62,10 +63,13 @@ def running_target() -> tuple[str, int, list[int]]:
     return kind, ranks, chips
 
 
-def collectives_of_pod() -> str:
-    """What carries them from rank to rank, and why if by gloo (docs/pod.md)."""
+@functools.cache
+def shares_memory() -> bool:
+    """Whether this is a rank of a pod whose device processes meet in memory (docs/pod.md)."""
+    if runtime.device_type() != "POD":
+        return False
     attributes = runtime.global_runtime_device_attributes()
-    return str(attributes[0].get("collectives", "")) if attributes else ""
+    return bool(attributes) and attributes[0].get("collectives") == "memory"
 
 
 def tpu(

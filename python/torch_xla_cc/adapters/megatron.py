@@ -17,7 +17,8 @@ Megatron-core runs as it is. What it needs beside torch.distributed:
   buffer is stepped as one tensor (adapters._megatron_distributed), and found by a table of ranks
   (adapters._megatron_buffers), so that all ranks have one program;
 - stages of a pipeline wait for the device after each batch of messages, for old versions of
-  torch's NCCL: they do not. On the pod messages are nodes of the graph (adapters.pipelining);
+  torch's NCCL: they do not, where all messages are of one shape. On the pod these are nodes of the
+  graph (adapters.pipelining);
 - its router of experts reads a name that only Transformer Engine defines (moe_utils.py:1192 of
   0.16.1): `install()` defines it as None, as the code around it takes it;
 - kernels that are not there must be switched off in its configuration: `WITHOUT_KERNELS`.
@@ -35,7 +36,7 @@ import torch
 
 from torch_xla_cc import _C
 from torch_xla_cc._runtime.patches import Changes, Patches
-from torch_xla_cc.adapters import _megatron_clip, _megatron_distributed, cuda
+from torch_xla_cc.adapters import _megatron_clip, _megatron_distributed, cuda, pipelining
 from torch_xla_cc.adapters._masks import FilledMasks
 from torch_xla_cc.adapters._rank_numbers import RankNumber
 
@@ -106,10 +107,10 @@ def _communicate(
 
 def _passes(theirs: Callable[..., Any], *, forward_only: bool = False, **options: object) -> Any:  # noqa: ANN401
     """A forward_backward_func of pipelines: as adapters.pipelining has step() of a schedule."""
-    _C.run_pending_before_waiting()
+    pipelining.run_messages()
     result = theirs(forward_only=forward_only, **options)
     if forward_only:
-        _C.run_pending_before_waiting()
+        pipelining.run_messages()
     return result
 
 

@@ -17,12 +17,19 @@ from typing import Any
 import torch
 
 from torch_xla_cc import _C
+from torch_xla_cc._runtime.device import shares_memory
 from torch_xla_cc._runtime.patches import Changes, Patches
 from torch_xla_cc._runtime.private import PipelineStageBase, pipeline_schedules
 
 
 def _no_ops(self: object) -> list[Any]:
     return []
+
+
+def run_messages() -> None:
+    """Run what a pass left pending, if messages are in it: a stage that only sends never waits."""
+    if shares_memory():
+        _C.run_pending_before_waiting()
 
 
 def _in_graph(theirs: Callable[..., list[Any]], *args: object, **options: object) -> list[Any]:
@@ -37,11 +44,11 @@ def _step(
     *args: object,
     **options: object,
 ) -> Any:  # noqa: ANN401
-    """Its step(). What the last one left pending runs: a stage that only sends waits for nobody."""
-    _C.run_pending_before_waiting()
+    """Its step()."""
+    run_messages()
     result = theirs(schedule, *args, **options)
     if not torch.is_grad_enabled():  # no optimizer's step comes
-        _C.run_pending_before_waiting()
+        run_messages()
     return result
 
 
@@ -53,7 +60,7 @@ def _eval(
 ) -> Any:  # noqa: ANN401
     """Its eval(), which calls step()."""
     result = theirs(schedule, *args, **options)
-    _C.run_pending_before_waiting()
+    run_messages()
     return result
 
 

@@ -22,7 +22,7 @@ from torch_xla_cc._processes import listening, waits, world
 from torch_xla_cc._runtime import coalescing as _coalescing
 from torch_xla_cc._runtime import environment, seeds
 from torch_xla_cc._runtime import replicas as _replicas
-from torch_xla_cc._runtime.device import collectives_of_pod
+from torch_xla_cc._runtime.device import shares_memory
 from torch_xla_cc._runtime.private import backend_plugins, c10d_bindings
 from torch_xla_cc._threads import progress
 from torch_xla_cc._threads.worlds import this_rank
@@ -177,11 +177,19 @@ def _between_processes(options: Any, in_graph: bool) -> Any:  # noqa: ANN401
         progress.begin(pod=False)
         listening.begin(options.group_id, store, rank, size, timeout)
     stay = calls != "each" and (not agree or world.current() is not None)
-    messages = stay and compares and collectives_of_pod() == "memory"
+    messages = stay and compares and shares_memory()
     all_launch = agree and runtime.device_type() != "CUDA"
     return _C.process_backend(
-        *(gloo, store, _check_mode(), in_graph, stay, compares, all_launch, messages),
-        *(group, milliseconds),
+        gloo,
+        store,
+        _check_mode(),
+        in_graph,
+        stay,
+        compares,
+        all_launch,
+        messages,
+        group,
+        milliseconds,
     )
 
 

@@ -20,7 +20,7 @@
 namespace xla_cc {
 namespace {
 
-constexpr int kAsked = 100;  // times whether it has come: then there is nothing else to do
+constexpr int kAsked = 20;  // times whether it has come: then there is nothing else to do
 
 // What goes from one rank to another, as both say it.
 struct Message {
@@ -72,16 +72,21 @@ Link& LinkFrom(int64_t sender) {
   return (*links)[sender];
 }
 
+void RequireKnown(const Message& message) {
+  const int64_t sender = message.node.pairs[0].first;
+  const ChainTurn turn;
+  if (!LinkFrom(sender).lost) return;
+  throw BadValue("wait: a group was destroyed while a receive from device " +
+                 std::to_string(sender) +
+                 " was posted and not waited for, so it is not known which message comes next. "
+                 "Start the job again, and wait for each receive before its group is destroyed");
+}
+
 void Attach(const PostedPtr& wanted) {
   const int64_t sender = wanted->message.node.pairs[0].first;
   Link& link = LinkFrom(sender);
   const auto& posted = link.posted;
-  if (link.lost || std::find(posted.begin(), posted.end(), wanted) == posted.end()) {
-    throw BadValue("wait: a group was destroyed while a receive from device " +
-                   std::to_string(sender) +
-                   " was posted, so it is not known which message comes next. Wait for each "
-                   "receive before its group is destroyed");
-  }
+  TORCH_INTERNAL_ASSERT(std::find(posted.begin(), posted.end(), wanted) != posted.end());
   while (!wanted->result.defined()) {
     const PostedPtr first = posted.front();
     first->result = Attached(first->message, Nothing(first->message));
@@ -128,6 +133,7 @@ WorkPtr GraphTransport::ReceiveInGraph(const CallPtr& call, const at::Tensor& x,
     LinkFrom(group().devices[from]).posted.push_back(posted);
   }
   const auto take = [group = group(), health = shared_health(), call, x, posted, from](Timeout) {
+    RequireKnown(posted->message);
     try {
       const ChainTurn turn;
       if (!posted->result.defined()) Attach(posted);
@@ -145,7 +151,7 @@ WorkPtr GraphTransport::ReceiveInGraph(const CallPtr& call, const at::Tensor& x,
   // Who only asks goes on meanwhile, and may send what the other waits for.
   const auto has_come = [posted, asked = 0]() mutable {
     if (asked++ == 0) RunPendingBeforeWaiting();
-    return posted->result.defined() || asked > kAsked;
+    return posted->result.defined() || asked >= kAsked;
   };
   return c10::make_intrusive<ReceiveWork>(has_come, take, x);
 }

@@ -122,16 +122,19 @@ class Agreement:
         """A rank begins nothing any more."""
         with self._lock:
             self._left.add(rank)
+            for question in self._questions.values():
+                question.left.discard(rank)
             rows = (*map(self._alone, self._rows.values()), *map(self._unsent, self._links.items()))
             wrong = next(filter(None, rows), "")
         if wrong:
             self._differ(wrong)
+        self._look()
 
     def behind(self, rank: int) -> list[int]:
         """Those that have begun less than this one of what both are in."""
         with self._lock:
             rows = [row.begun for row in self._rows.values() if rank in row.begun]
-            rows += [row.begun for (_, to), row in self._links.items() if to == rank]
+            rows += [row.begun for link, row in self._links.items() if rank in link]
             return sorted({r for begun in rows for r, n in begun.items() if n < begun[rank]})
 
     def _added(self, rank: int, calls: Calls) -> str:
@@ -186,7 +189,8 @@ class Agreement:
     def _behind(self, rank: int, calls: Calls) -> set[int]:
         rows = [self._rows[group].begun for group, _ in calls.groups]
         rows += [self._links[link].begun for link, _ in calls.links]
-        return {other for begun in rows for other, n in begun.items() if n < begun[rank]}
+        behind = {other for begun in rows for other, n in begun.items() if n < begun[rank]}
+        return behind - self._left
 
     def _not_come(self, question: _Question) -> set[int]:
         """Those that have not begun the first collective of what one has begun."""

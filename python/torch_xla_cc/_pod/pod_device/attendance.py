@@ -150,6 +150,7 @@ class Host:
         elif word == "stalled":
             self._want(rank)
         elif word == "leaves":
+            self._agreement.ended(rank)
             self._say_all("gone", str(rank))
             self._gone(rank)
         elif word == "lost":

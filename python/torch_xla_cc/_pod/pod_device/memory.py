@@ -39,9 +39,10 @@ class Memory(Names):
         begun = self.library.pod_memory_begin(descriptor, rank, size)
         self.check("to share memory", begun)
 
-    def wait_for_room(self, size: int) -> None:
+    def wait_for_room(self, size: int, limit_s: float) -> bool:
         """Until no more bytes than that wait in this process to be sent, or all is lost."""
-        self.library.pod_memory_wait_for_room(ctypes.c_uint64(size))
+        milliseconds = ctypes.c_uint64(int(limit_s * 1000))
+        return bool(self.library.pod_memory_wait_for_room(ctypes.c_uint64(size), milliseconds))
 
     def gone(self, rank: int) -> None:
         """What waits to be sent to it goes."""

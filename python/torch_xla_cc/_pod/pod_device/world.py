@@ -10,7 +10,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import asks, attendance, buffers, first, lines, meetings, memory, mpi, mpi_library, mpi_names
+from . import attendance, buffers, first, lines, meetings, memory, mpi, mpi_library, mpi_names
+from .asks import Lost
 from .errors import DEADLINE_EXCEEDED, UNAVAILABLE, Refused
 from .jaxlib_xla import xla
 
@@ -20,6 +21,8 @@ _LONGEST_S = 86400
 # deaths and of networks that drop attendance.py tells, so this is: never.
 _HEARTBEAT_S = 10**8
 _ROOM = 64 << 20  # bytes that may wait to be sent when a program begins
+_FOR_ROOM_S = 2.0
+_LOOK_S = 1.0
 
 
 class World:
@@ -28,7 +31,7 @@ class World:
     def __init__(
         self,
         options: Mapping[str, str],
-        lost: asks.Lost,
+        lost: Lost,
         where: attendance.Where,
         wanted: attendance.Wanted = lambda: None,
     ) -> None:
@@ -55,7 +58,8 @@ class World:
         if self._attendance is not None and self._complete:
             self._attendance.leaves()
             if self._names is not None:
-                self._names.wait_for_room(0)
+                while not self._names.wait_for_room(0, _LOOK_S):
+                    self._attendance.stalled()  # whoever is to take it hears of it
             self._attendance.leave()
             if self._names is not None:
                 self._names.end()
@@ -80,8 +84,8 @@ class World:
         where it is not gloo that does it.
         """
         if self._names is not None:
-            if calls.has_messages():
-                self._names.wait_for_room(_ROOM)
+            if calls.links:  # not for longer: what this program receives may be waited for
+                self._names.wait_for_room(_ROOM, _FOR_ROOM_S)
             self._names.expect(cliques)
         if self._attendance is None or not (calls.groups or calls.links):
             return
@@ -126,7 +130,7 @@ class World:
                 f"{_whose(limit_s, self.timeout_s)}"
             )
 
-    def _started(self, options: Mapping[str, str], lost: asks.Lost) -> Any:
+    def _started(self, options: Mapping[str, str], lost: Lost) -> Any:
         """The client. It is made on a thread of its own, because jaxlib and gloo do not hear of a
         rank that goes meanwhile."""
         outcomes: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -156,7 +160,7 @@ class World:
             raise outcome
         return outcome
 
-    def _joined(self, options: Mapping[str, str], lost: asks.Lost) -> Any:
+    def _joined(self, options: Mapping[str, str], lost: Lost) -> Any:
         client = self._connected(options, lost)
         program = first.compiled(client, self.size)
         # All are to come within gloo's 30 s.
@@ -166,7 +170,7 @@ class World:
         first.run(client, program)
         return client
 
-    def _connected(self, options: Mapping[str, str], lost: asks.Lost) -> Any:
+    def _connected(self, options: Mapping[str, str], lost: Lost) -> Any:
         address, token = self._address(options)
         host, port = _split(address)
         timeout_s = self.timeout_s
@@ -181,8 +185,13 @@ class World:
             # On this machine alone, if all ranks are.
             listens = host if host in lines.LOCALHOSTS else ""
             attends = attendance.Host(
-                *((listens, port), self.size, token, heard),
-                *(self._where, self._wanted, self._gone),
+                (listens, port),
+                self.size,
+                token,
+                heard,
+                self._where,
+                self._wanted,
+                self._gone,
             )
             self._attendance = attends
             loopback = lines.is_loopback(own)  # as a machine's name stands for in its own files
