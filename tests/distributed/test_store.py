@@ -56,7 +56,7 @@ def backends(size, store_of, timeout_s=60.0):
             FakeProcessGroup(rank, size),
             store_of(),
             1,  # fingerprint
-            *(False, False, False, False),  # through the host alone
+            *[False] * 5,  # through the host alone
             _C.RankGroup("g", list(range(size)), list(range(size)), size, rank),
             int(timeout_s * 1000),
         )
