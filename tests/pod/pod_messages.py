@@ -21,10 +21,14 @@ def messages():
     return _C.call_mode(messages=True)
 
 
-def through():
-    """How this rank's messages went."""
-    calls = _C.recorded_calls(dist.get_rank())
-    return {call["through"] for call in calls if call["call"].startswith(("send", "recv"))}
+def recorded(after=-1.0):
+    """When this rank's last call was issued, and how its messages after that time went.
+
+    Ranks are kept, and so is what they recorded in other tests.
+    """
+    calls = [c for c in _C.recorded_calls(dist.get_rank()) if c["issued"] > after]
+    messages = {c["through"] for c in calls if c["call"].startswith(("send", "recv"))}
+    return max((c["issued"] for c in calls), default=after), messages
 
 
 def of(value, elements=3):
@@ -33,7 +37,7 @@ def of(value, elements=3):
 
 def swapped(rank, mib, batch, cut=False, ways="graph"):
     """Both send, and then receive, more than a link has room for."""
-    before = programs.ran()
+    before, (last, _) = programs.ran(), recorded()
     other, x, y = 1 - rank, of(rank + 1, mib * MIB), of(0, mib * MIB)
     with messages():
         if batch:
@@ -47,7 +51,7 @@ def swapped(rank, mib, batch, cut=False, ways="graph"):
         for work in works:
             work.wait()
         assert all(work.is_completed() for work in works)
-    assert through() == {ways}
+    assert recorded(last)[1] == {ways}
     return (y * 2).unique().tolist(), programs.ran() - before
 
 
@@ -91,7 +95,7 @@ def waited_in_another_order(rank):
 def beside_others(rank):
     """Messages of the host, and of any rank, beside those of the graph; one to oneself."""
     x, y, z, own = of(rank + 1), of(0), of(0), of(0)
-    other = 1 - rank
+    other, (last, _) = 1 - rank, recorded()
     with messages():
         dist.isend(x, other)
         got = dist.irecv(y, other)
@@ -99,10 +103,13 @@ def beside_others(rank):
         dist.irecv(own, rank).wait()
         sent.wait()
         got.wait()
+    assert recorded(last)[1] == {"graph", "host"}  # with the other; with oneself
+    last, _ = recorded()
     if rank == 0:
         dist.send(x * 10, other)
     else:
         dist.recv(z)
+    assert recorded(last)[1] == {"host"}
     return y.tolist(), own.tolist(), z.tolist()
 
 
@@ -149,6 +156,7 @@ def of_each_kind(rank):
 def tags_in_another_order(rank):
     """Those with a tag go through the host."""
     x, y = of(-1), of(-1)
+    last, _ = recorded()
     with messages():
         if rank == 0:
             dist.isend(of(1), 1, tag=1)
@@ -156,6 +164,7 @@ def tags_in_another_order(rank):
         else:
             dist.recv(y, 0, tag=2)
             dist.recv(x, 0, tag=1)
+    assert recorded(last)[1] == {"host"}
     dist.barrier()
     return x[0].item(), y[0].item()
 
