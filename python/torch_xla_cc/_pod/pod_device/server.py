@@ -7,7 +7,6 @@ Three threads: this one reads messages, and does what takes no time; one compile
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import queue
 import threading
@@ -38,7 +37,6 @@ class Server:
         self._runs = runs.Runs(line, self._failed)
         self._compiles: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._limits: dict[Group, float] = {}  # of groups, in seconds
-        self._limits_of_links: dict[Group, float] = {}  # of who is in one group
         self._world: World | None = None
         self._profile_of: profile.Profile | None = None  # while the rank is traced
         self._client: Any
@@ -214,10 +212,8 @@ class Server:
         self._world.meets(program.calls, program.key, program.cliques, impatient=program.impatient)
 
     def _limit(self, request: int, body: Reader) -> None:
-        group, limit = tuple(body.numbers()), body.number() / 1000
-        self._limits[group] = max(limit, self._limits.get(group, 0.0))
-        for link in itertools.permutations(group, 2):
-            self._limits_of_links[link] = max(limit, self._limits_of_links.get(link, 0.0))
+        group = tuple(body.numbers())
+        self._limits[group] = max(body.number() / 1000, self._limits.get(group, 0.0))
 
     def _unload(self, request: int, body: Reader) -> None:
         self._programs.pop(body.number(), None)
@@ -243,9 +239,10 @@ class Server:
         )
         groups = [tuple(sorted(group)) for group, _ in program.calls.groups]
         limits = [self._limits[group] for group in groups if group in self._limits]
-        if program.calls.has_messages():
-            of_links = self._limits_of_links
-            limits += [of_links[link] for link, _ in program.calls.links if link in of_links]
+        links = program.calls.links if program.calls.has_messages() else ()
+        for link, _ in links:  # of a message the longest of the groups that have both its ranks
+            both = [limit for group, limit in self._limits.items() if {*link} <= {*group}]
+            limits += [max(both)] if both else []
         limit_s = min([*limits, self._world.timeout_s])
         self._runs.add(execution, request, program.collectives, limit_s)
 
