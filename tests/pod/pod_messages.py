@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from datetime import timedelta
 
 import programs
 import torch
@@ -200,6 +201,21 @@ def never_sent(rank, sender):
         return y.tolist()
     except RuntimeError as error:
         return [str(error)]
+
+
+def waits_too_long(rank):
+    """The sender does something else for longer than the groups of both allow."""
+    dist.init_process_group("xla_cc", timeout=timedelta(seconds=9))
+    y = of(0)
+    if rank == 0:
+        time.sleep(14)
+        return ""
+    try:
+        with messages():
+            dist.recv(y, 0)
+        return str(y.tolist())
+    except RuntimeError as error:
+        return str(error)
 
 
 def late(rank):

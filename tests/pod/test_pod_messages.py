@@ -96,6 +96,12 @@ def test_a_sender_that_is_late():
     assert pods.run(2, world, pod_messages.late)[1] == [4.0] * 3
 
 
+def test_the_time_limit_is_that_of_the_groups():
+    with pods.ranks(2) as ranks:
+        error = ranks.run(pods.joined, pod_messages.waits_too_long)[1]
+    assert "the time limit of a group in it is 9 s" in error
+
+
 def test_who_asks_whether_it_has_come():
     assert pods.run(2, world, pod_messages.asked)[0] == [6.0] * 3
 
