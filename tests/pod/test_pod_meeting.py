@@ -90,20 +90,43 @@ def test_another_token_is_of_another_pod():
     assert "has another token of the pod" in guest
 
 
-def test_one_dies_while_they_meet():
-    """Rank 0 and those that have come are told, though rank 2 would still be waited for."""
+@pytest.fixture
+def address():
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.bind(("127.0.0.1", 0))
-        address = held.getsockname()
-        lost = []
-        host = attendance.Host(address, 3, "ours", lost.append, str, print, print)
-        guest = socket.create_connection(address)
-        guest.sendall(b"ours 1 3\n")
-        with ThreadPoolExecutor() as pool:
-            meets = pool.submit(host.meet, "service", 60.0)
-            time.sleep(0.2)
-            guest.close()
-            with pytest.raises(Exception, match="the device process of rank 1 has ended"):
-                meets.result(timeout=10)
-        assert lost == ["the device process of rank 1 has ended"]
+        yield held.getsockname()
+
+
+def test_one_dies_while_they_meet(address):
+    """Rank 0 and those that have come are told, though rank 2 would still be waited for."""
+    lost = []
+    host = attendance.Host(address, 3, "ours", lost.append, str, print, print)
+    guest = socket.create_connection(address)
+    guest.sendall(b"ours 1 3\n")
+    with ThreadPoolExecutor() as pool:
+        meets = pool.submit(host.meet, "service", 60.0)
+        time.sleep(0.2)
+        guest.close()
+        with pytest.raises(Exception, match="the device process of rank 1 has ended"):
+            meets.result(timeout=10)
+    assert lost == ["the device process of rank 1 has ended"]
+
+
+def test_rank_0_ends_after_the_processes_of_those_that_left(address):
+    """jaxlib's client would end them with an error as the service goes."""
+    lost = []
+    host = attendance.Host(address, 2, "ours", lost.append, str, print, print)
+    guest = attendance.Guest(address, 1, 2, "ours", 10.0, lost.append, str, print, print)
+    with ThreadPoolExecutor() as pool:
+        meets = pool.submit(guest.meet, 10.0)
+        host.meet(lambda reached: "127.0.0.1:1", 10.0)
+        meets.result(timeout=10)
+        guest.leave()
+        host.leave()
+        ends = pool.submit(host.end)
+        time.sleep(0.2)
+        assert not ends.done()
+        guest._connection.shutdown(socket.SHUT_RDWR)  # as the kernel does with the process
+        ends.result(timeout=5)
+    assert not lost

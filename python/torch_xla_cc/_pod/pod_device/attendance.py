@@ -3,8 +3,8 @@
 They meet there before jaxlib's client joins them, which ends its process if one does not come. Then
 the kernel closes the connection of a process that dies, whatever of, so the others hear of it at
 once; jaxlib's service would tell after its heartbeat's timeout. Of a machine or network that has
-gone the kernel tells after lines.SILENT_S. Rank 0's process stays until the others have left:
-jaxlib ends a process whose coordination service has gone.
+gone the kernel tells after lines.SILENT_S. Rank 0's process stays until those of the others have
+ended: jaxlib ends a process with an error whose coordination service has gone.
 
 Lines are said, a word and the rest: `meet ADDRESS`, of jaxlib's service, `lost WHAT`, `bye`. Who
 has waited too long for the others says `late WHAT` to rank 0, which asks all `where` they are; they
@@ -18,7 +18,6 @@ them; they hear `gone RANK`.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import secrets
 import socket
@@ -64,6 +63,7 @@ class Host:
         self._token = token.encode()
         self._changed = threading.Condition()
         self._there: dict[int, lines.Speaker] = {}
+        self._byes: set[int] = set()
         self._left: set[int] = set()
         self._all_lost = False
         self._answers: dict[int, str] | None = None  # of the ranks that were asked where they are
@@ -153,6 +153,10 @@ class Host:
             self._agreement.ended(rank)
             self._say_all("gone", str(rank))
             self._gone(rank)
+        elif word == "bye":
+            with self._changed:
+                self._byes.add(rank)
+                self._changed.notify_all()
         elif word == "lost":
             self._tell(what)
         elif word == "late":
@@ -258,10 +262,19 @@ class Host:
         self._agreement.ended(0)
 
     def leave(self) -> None:
-        """Wait until all others have left; not for long where nothing can be done any more."""
+        """Wait until all others leave; not for long where nothing can be done any more."""
+
+        def leave() -> bool:
+            return len(self._byes | self._left) == self._size - 1
+
         with self._changed:
-            self._changed.wait_for(lambda: len(self._left) == self._size - 1 or self._all_lost)
-            self._changed.wait_for(lambda: len(self._left) == self._size - 1, _TO_LEAVE_S)
+            self._changed.wait_for(lambda: leave() or self._all_lost)
+            self._changed.wait_for(leave, _TO_LEAVE_S)
+
+    def end(self) -> None:
+        """Wait until the processes of those that left have ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._byes <= self._left, _TO_LEAVE_S)
 
 
 def _not_come(missing: list[int], size: int, timeout_s: float) -> str:
@@ -371,5 +384,6 @@ class Guest:
         """Say that this is no accident."""
         self._leaves = True
         self._speaker.say("bye")
-        with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def end(self) -> None:
+        """The kernel says when: it closes the connection with the process."""

@@ -63,6 +63,7 @@ class World:
             self._attendance.leave()
             if self._names is not None:
                 self._names.end()
+            self._attendance.end()
 
     @property
     def by_names(self) -> bool:
