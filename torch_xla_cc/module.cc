@@ -20,6 +20,7 @@
 #include "torch_xla_cc/python_side.h"
 #include "torch_xla_cc/threads/bind.h"
 #include "torch_xla_cc/torch_function.h"
+#include "torch_xla_cc/views.h"
 
 namespace {
 
@@ -55,6 +56,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("living_tensors", &LivingTensors, py::arg("generation") = py::none());
   m.def("forget_dead_tensors", &ForgetDeadTensors);
   m.def("made_tensors", &MadeTensors);
+  m.def("follow", &Follow);
   on_exit(&EndAtOnce, nullptr);
   pthread_atfork(nullptr, nullptr, &AtWork::Forked);
   // At the end of the process: what holds tensors lets them go while there is an interpreter.

@@ -39,7 +39,14 @@ FLOORS = {
             *(
                 f"torch_xla_cc/{name}{s}"
                 for name in (
-                    *("call_site", "dtypes", "living_tensors", "made_tensors", "python_side"),
+                    *(
+                        "call_site",
+                        "dtypes",
+                        "living_tensors",
+                        "made_tensors",
+                        "python_side",
+                        "views",
+                    ),
                     "torch_function",
                 )
                 for s in (".h", ".cc")

@@ -76,11 +76,16 @@ def _reduce_to_owners(theirs: _Theirs, init: Any, *args: Any, **options: Any) ->
         theirs(init, *args, **options)
 
 
+def _are_in_programs(params: list[Any]) -> bool:
+    groups = {param.ds_process_group for param in params}
+    return all(own_part.is_in_programs(group, *params) for group in groups)
+
+
 def _reduce_scatter(
     theirs: _Theirs, tensors: list[torch.Tensor], group: dist.ProcessGroup
 ) -> list[torch.Tensor]:
     """reduce_scatter_coalesced: this rank's part of the average of each tensor."""
-    if not all(own_part.is_in_programs(group, tensor) for tensor in tensors):
+    if not own_part.is_in_programs(group, *tensors):
         parts: list[torch.Tensor] = theirs(tensors, group)
         return parts
     ranks = group.size()
@@ -96,7 +101,7 @@ def _reduce_scatter(
 
 def _keep(theirs: _Theirs, optimizer: Any, params: list[Any], parts: list[torch.Tensor]) -> Any:  # noqa: ANN401
     """partition_grads: of a small parameter also a part that is zeros alone."""
-    is_ours = all(own_part.is_in_programs(p.ds_process_group, p) for p in params)
+    is_ours = _are_in_programs(params)
     with _telling(is_ours and not optimizer.offload_optimizer):
         return theirs(optimizer, params, parts)
 
@@ -121,7 +126,7 @@ def _set(theirs: _Theirs, optimizer: Any, value: torch.Tensor, param: Any, *stat
 
 def _update(theirs: _Theirs, optimizer: Any, update: _Theirs, params: list[Any]) -> None:  # noqa: ANN401
     """update_fp32_grad_for_param_vectorized."""
-    is_ours = all(own_part.is_in_programs(p.ds_process_group, p) for p in params)
+    is_ours = _are_in_programs(params)
 
     def own(whole: torch.Tensor, param: Any) -> torch.Tensor:  # noqa: ANN401
         value: torch.Tensor = update(whole, param)
@@ -148,7 +153,7 @@ def _make(theirs: _Theirs, optimizer: Any, *args: Any, **options: Any) -> None: 
     """DeepSpeedZeroOptimizer_Stage3.__init__: without reduce_scatter it cuts sums by the rank."""
     theirs(optimizer, *args, **options)
     params = [param for group in optimizer.fp16_groups for param in group]
-    is_ours = all(own_part.is_in_programs(p.ds_process_group, p) for p in params)
+    is_ours = _are_in_programs(params)
     if is_ours and not optimizer.offload_optimizer:
         optimizer.reduce_scatter = True
 

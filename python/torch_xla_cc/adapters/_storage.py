@@ -10,8 +10,9 @@ from __future__ import annotations
 import torch
 import torch_xla
 
+from torch_xla_cc import _C
 from torch_xla_cc._runtime.device_tensors import become
-from torch_xla_cc._runtime.private import functionalize_sync, is_functional_tensor
+from torch_xla_cc._runtime.private import is_functional_tensor
 
 
 def is_ours(tensor: torch.Tensor) -> bool:
@@ -22,19 +23,23 @@ def is_ours(tensor: torch.Tensor) -> bool:
 def free(tensor: torch.Tensor) -> None:
     """Of a shape and no values, where torch has storage of no size."""
     if tensor.device.type == "xla":
-        become(tensor, torch.empty_like(tensor, device="meta"))
+        become(tensor, _empty(tensor, torch.device("meta")))
 
 
 def alloc(tensor: torch.Tensor) -> None:
     """Undo free. Its values are to be written."""
     if tensor.device.type == "meta":
-        become(tensor, torch.empty_like(tensor, device=torch_xla.device()))
+        become(tensor, _empty(tensor, torch_xla.device()))
 
 
-def follow(view: torch.Tensor) -> None:
-    """Have a view be what its base is now."""
-    if is_functional_tensor(view):
-        functionalize_sync(view)
+def _empty(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Not empty_like: of a tensor without values that is an operator in Python."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+
+
+def follow(*views: torch.Tensor) -> None:
+    """Have views be what their bases are now."""
+    _C.follow(views)
 
 
 def is_free(tensor: torch.Tensor) -> bool:

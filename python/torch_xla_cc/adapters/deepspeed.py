@@ -24,6 +24,7 @@ from deepspeed.runtime.engine import DeepSpeedEngine  # type: ignore[import-unty
 from deepspeed.runtime.fp16 import loss_scaler  # type: ignore[import-untyped]
 from deepspeed.runtime.zero import stage3, stage_1_and_2  # type: ignore[import-untyped]
 from deepspeed.runtime.zero import utils as zero_utils
+from deepspeed.utils import nvtx  # type: ignore[import-untyped]
 
 import torch_xla_cc.distributed  # noqa: F401 (registers the backend)
 from torch_xla_cc._ops.call_modes import on_paper
@@ -36,6 +37,7 @@ from torch_xla_cc.adapters._deepspeed import FusedAdamBuilder, XlaAccelerator
 def _make(changes: Changes) -> None:
     changes.after(accelerator.set_accelerator, accelerator.get_accelerator())
     accelerator.set_accelerator(XlaAccelerator())
+    changes.put(nvtx, "enable_nvtx", False)  # XlaAccelerator has no such ranges
     changes.put(fused_adam, "FusedAdamBuilder", FusedAdamBuilder)
     changes.wrap(DeepSpeedEngine, "__init__", _init)
     changes.put(DeepSpeedEngine, "_get_shared_params", _shared_params)

@@ -77,9 +77,7 @@ def _follow(handle: Any) -> None:  # noqa: ANN401
     views = [*(own._tensors or ())]
     for name, module, *_ in (*own._param_infos, *own._shared_param_infos):
         views.append(getattr(module, name, None))
-    for view in views:
-        if isinstance(view, torch.Tensor):
-            _storage.follow(view)
+    _storage.follow(*(view for view in views if isinstance(view, torch.Tensor)))
 
 
 def _free_then_follow(theirs: _Theirs, handle: Any) -> None:  # noqa: ANN401

@@ -68,9 +68,9 @@ def with_chunk(x: torch.Tensor, own: torch.Tensor, group: dist.ProcessGroup) -> 
     return torch.where(is_own[:, None], own, chunks).flatten()
 
 
-def is_in_programs(group: dist.ProcessGroup, like: torch.Tensor) -> bool:
+def is_in_programs(group: dist.ProcessGroup, *like: torch.Tensor) -> bool:
     """Whether calls of the group with such tensors are in a program that all ranks have."""
-    return _is_real(like) and _places(group) is not None
+    return all(map(_is_real, like)) and _places(group) is not None
 
 
 def rank(group: dist.ProcessGroup, like: torch.Tensor) -> torch.Tensor | None:
