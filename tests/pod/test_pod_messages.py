@@ -106,6 +106,10 @@ def test_who_asks_whether_it_has_come():
     assert pods.run(2, world, pod_messages.asked)[0] == [6.0] * 3
 
 
+def test_threads_that_wait_for_one_receive():
+    assert pods.run(2, world, pod_messages.waited_for_by_two) == [[], []]
+
+
 @pytest.mark.parametrize("mib", [1, 12])
 def test_a_sender_at_its_end(mib, tmp_path):
     assert launched(tmp_path, "sent_at_the_end", 2, mib)[1] == [7.0]

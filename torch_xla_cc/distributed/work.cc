@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 
+#include "torch_xla_cc/gil.h"
+
 namespace xla_cc {
 
 Future FutureOfTensors() {
@@ -31,15 +33,22 @@ ReceiveWork::ReceiveWork(std::function<bool()> has_come, std::function<int(Timeo
       output_(std::move(output)) {}
 
 bool ReceiveWork::isCompleted() {
-  if (take_ && has_come_()) wait(kNoTimeout);
+  const std::unique_lock takes(taking_, std::try_to_lock);
+  if (!takes) return false;  // another thread waits for it
+  if (take_ && has_come_()) Take(kNoTimeout);
   return !take_;
 }
 
 bool ReceiveWork::wait(std::chrono::milliseconds timeout) {
-  if (!take_) return true;
+  std::unique_lock takes(taking_, std::defer_lock);
+  Unlocked([&] { takes.lock(); });
+  if (take_) Take(timeout);
+  return true;
+}
+
+void ReceiveWork::Take(std::chrono::milliseconds timeout) {
   source_ = take_(Bounded(timeout));
   take_ = nullptr;
-  return true;
 }
 
 bool CoalescedWork::isCompleted() {

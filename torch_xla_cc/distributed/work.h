@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <mutex>
 
 #include "torch_xla_cc/distributed/transport.h"
 
@@ -34,7 +35,8 @@ inline WorkPtr Issued(Tensors outputs, int source = -1) {
   return c10::make_intrusive<IssuedWork>(std::move(outputs), source);
 }
 
-// A receive: the output gets what was sent when the caller waits, or asks whether it has come.
+// A receive: the output gets what was sent when the caller waits, or asks whether it has come. Of
+// several threads that do, one takes it.
 class ReceiveWork final : public c10d::Work {
  public:
   // `take` puts what has come into the output, and says who sent it; it waits for it.
@@ -48,6 +50,9 @@ class ReceiveWork final : public c10d::Work {
   Future getFuture() override { return FutureOf(*this); }
 
  private:
+  void Take(std::chrono::milliseconds timeout);
+
+  std::mutex taking_;
   std::function<bool()> has_come_;
   std::function<int(Timeout)> take_;  // none once it is done
   at::Tensor output_;
