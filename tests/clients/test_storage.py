@@ -20,8 +20,22 @@ def test_views_of_what_is_freed_have_no_values():
         assert x.device.type == "meta"
         assert (x.shape, x.stride(), x.dtype) == ((2, 3), (3, 1), torch.float32)
         assert _storage.is_free(x)
-    with pytest.raises((NotImplementedError, RuntimeError)):
+    with pytest.raises(NotImplementedError, match="no data"):
         first.cpu()
+
+
+def test_no_operator_makes_views_of_what_is_freed():
+    whole = on_device([0.0] * 12)
+    views = whole.split([1, 2, 9])
+    _storage.free(whole)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiled:
+        _storage.follow(*views)
+        assert all(view.device.type == "meta" for view in views)
+        used = whole.split([6, 6])  # of which the profiler knows
+    names = {event.name for event in profiled.events()}
+    assert "aten::split_with_sizes" in names
+    assert "aten::split_with_sizes_copy" not in names
+    assert len(used) == 2
 
 
 def test_views_have_the_values_that_come_back():

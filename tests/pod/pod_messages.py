@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from datetime import timedelta
 
@@ -307,38 +306,6 @@ def asked(rank):
             dist.recv(z, other)
             dist.isend(z * 3, other)
     return y.tolist()
-
-
-def waited_for_by_two(rank):
-    """Threads wait for one receive, and ask for it, at the same time."""
-    wrong = []
-    for turn in range(8):
-        with messages():
-            if rank == 0:
-                dist.isend(of(turn), 1)
-                continue
-            y = of(-1)
-            work = dist.irecv(y, 0)
-        begin = threading.Barrier(3)
-
-        def wait(asks, work=work, begin=begin):
-            begin.wait()
-            try:
-                while asks and not work.is_completed():
-                    time.sleep(0.001)
-                work.wait()
-            except Exception as error:
-                wrong.append(str(error))
-
-        threads = [threading.Thread(target=wait, args=(n == 0,)) for n in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if y.tolist() != [turn] * 3:
-            wrong.append(y.tolist())
-    dist.barrier()
-    return wrong
 
 
 def without_end(rank, count):

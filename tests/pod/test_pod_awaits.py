@@ -38,6 +38,22 @@ def test_all_are_awaited_the_first_time():
     ]
 
 
+def test_rank_0_ends_last():
+    """The world's names end on all ranks together, so before rank 0 waits for their processes."""
+    from torch_xla_cc._pod.pod_device.world import World
+
+    done = []
+
+    class All:
+        def __getattr__(self, name):
+            return lambda *_: done.append(name) or True
+
+    world = World({"rank": "0", "world": "1"}, print, str)
+    world._attendance = world._names = All()
+    world.leave()
+    assert done == ["leaves", "wait_for_room", "leave", "end", "end"]
+
+
 @pytest.mark.parametrize(
     ("reached", "wanted"),
     [

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import awaited_messages
 import pod_messages
 import pods
 import pytest
@@ -107,7 +108,13 @@ def test_who_asks_whether_it_has_come():
 
 
 def test_threads_that_wait_for_one_receive():
-    assert pods.run(2, world, pod_messages.waited_for_by_two) == [[], []]
+    assert pods.run(2, world, awaited_messages.waited_for_by_two) == [[], []]
+
+
+def test_a_signal_handler_that_waits_for_the_same_receive():
+    received, asked = pods.run(2, world, awaited_messages.asked_by_a_signal)[1]
+    assert received == [*range(40)]
+    assert asked
 
 
 @pytest.mark.parametrize("mib", [1, 12])

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "torch_xla_cc/errors.h"
 #include "torch_xla_cc/gil.h"
 
 namespace xla_cc {
@@ -33,21 +34,39 @@ ReceiveWork::ReceiveWork(std::function<bool()> has_come, std::function<int(Timeo
       output_(std::move(output)) {}
 
 bool ReceiveWork::isCompleted() {
-  const std::unique_lock takes(taking_, std::try_to_lock);
-  if (!takes) return false;  // another thread waits for it
+  if (IsTaking()) return false;
+  const std::unique_lock turn(turn_, std::try_to_lock);
+  if (!turn) return false;  // another thread waits for it
+  const auto ended = Begin();
   if (take_ && has_come_()) Take(kNoTimeout);
   return !take_;
 }
 
 bool ReceiveWork::wait(std::chrono::milliseconds timeout) {
-  std::unique_lock takes(taking_, std::defer_lock);
-  Unlocked([&] { takes.lock(); });
+  if (IsTaking()) {
+    throw BadValue(
+        "wait: this thread waits for the receive already, and a signal handler or a __del__ that "
+        "ran meanwhile waits for it as well, which cannot end. Wait for it outside of those");
+  }
+  std::unique_lock turn(turn_, std::defer_lock);
+  const Timeout limit = timeout == kNoTimeout ? kLongest : Bounded(timeout);
+  if (!Unlocked([&] { return turn.try_lock_for(limit); })) {
+    throw CollectiveTimeout("wait: another thread waits for the receive, which is not done after " +
+                            Milliseconds(timeout));
+  }
+  const auto ended = Begin();
   if (take_) Take(timeout);
   return true;
 }
 
 void ReceiveWork::Take(std::chrono::milliseconds timeout) {
-  source_ = take_(Bounded(timeout));
+  if (failed_) std::rethrow_exception(failed_);
+  try {
+    source_ = take_(Bounded(timeout));
+  } catch (...) {
+    failed_ = std::current_exception();
+    throw;
+  }
   take_ = nullptr;
 }
 

@@ -1,8 +1,12 @@
 // Handles of calls.
 #pragma once
 
+#include <c10/util/ScopeExit.h>
+
+#include <atomic>
 #include <functional>
 #include <mutex>
+#include <thread>
 
 #include "torch_xla_cc/distributed/transport.h"
 
@@ -51,10 +55,18 @@ class ReceiveWork final : public c10d::Work {
 
  private:
   void Take(std::chrono::milliseconds timeout);
+  // A signal handler, or a __del__, may come to ask for it on the thread that takes it.
+  bool IsTaking() const { return taker_ == std::this_thread::get_id(); }
+  auto Begin() {
+    taker_ = std::this_thread::get_id();
+    return c10::make_scope_exit([this] { taker_ = std::thread::id(); });
+  }
 
-  std::mutex taking_;
+  std::timed_mutex turn_;
+  std::atomic<std::thread::id> taker_{};
   std::function<bool()> has_come_;
   std::function<int(Timeout)> take_;  // none once it is done
+  std::exception_ptr failed_;         // what it threw: it is not called again
   at::Tensor output_;
   int source_ = -1;
 };

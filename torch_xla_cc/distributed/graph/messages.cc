@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <map>
 
@@ -57,6 +58,7 @@ struct Posted {
   Message message;
   const void* transport;
   at::Tensor result{};  // once there is a node
+  std::atomic<bool> has_node = false;
 };
 using PostedPtr = std::shared_ptr<Posted>;
 
@@ -90,6 +92,7 @@ void Attach(const PostedPtr& wanted) {
   while (!wanted->result.defined()) {
     const PostedPtr first = posted.front();
     first->result = Attached(first->message, Nothing(first->message));
+    first->has_node = true;
     link.posted.pop_front();
   }
 }
@@ -126,8 +129,7 @@ WorkPtr GraphTransport::SendInGraph(const CallPtr& call, const at::Tensor& x, in
 }
 
 WorkPtr GraphTransport::ReceiveInGraph(const CallPtr& call, const at::Tensor& x, int from) const {
-  const auto posted =
-      std::make_shared<Posted>(Posted{MessageOf(group(), from, group().rank, x), this});
+  const PostedPtr posted(new Posted{MessageOf(group(), from, group().rank, x), this});
   {
     const ChainTurn turn;
     LinkFrom(group().devices[from]).posted.push_back(posted);
@@ -151,7 +153,7 @@ WorkPtr GraphTransport::ReceiveInGraph(const CallPtr& call, const at::Tensor& x,
   // Who only asks goes on meanwhile, and may send what the other waits for.
   const auto has_come = [posted, asked = 0]() mutable {
     if (asked++ == 0) RunPendingBeforeWaiting();
-    return posted->result.defined() || asked >= kAsked;
+    return posted->has_node || asked >= kAsked;
   };
   return c10::make_intrusive<ReceiveWork>(has_come, take, x);
 }

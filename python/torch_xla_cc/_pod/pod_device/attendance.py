@@ -3,8 +3,9 @@
 They meet there before jaxlib's client joins them, which ends its process if one does not come. Then
 the kernel closes the connection of a process that dies, whatever of, so the others hear of it at
 once; jaxlib's service would tell after its heartbeat's timeout. Of a machine or network that has
-gone the kernel tells after lines.SILENT_S. Rank 0's process stays until those of the others have
-ended: jaxlib ends a process with an error whose coordination service has gone.
+gone the kernel tells after lines.SILENT_S. Rank 0's process stays until the others have said bye,
+and then until their processes have ended, which is a matter of moments: jaxlib ends a process with
+an error whose coordination service has gone.
 
 Lines are said, a word and the rest: `meet ADDRESS`, of jaxlib's service, `lost WHAT`, `bye`. Who
 has waited too long for the others says `late WHAT` to rank 0, which asks all `where` they are; they
@@ -32,7 +33,7 @@ from .errors import DEADLINE_EXCEEDED, INVALID_ARGUMENT, Refused
 from .meetings import Calls, calls_of
 
 _TO_ANSWER_S = 2.0
-_TO_LEAVE_S = 10.0  # of ranks that know that all is lost
+_TO_LEAVE_S = 10.0  # of ranks that know that all is lost, and of processes that have said bye
 _STRANGER_S = 10.0  # to say that it belongs here
 _AGAIN_S = 0.1
 COMPUTES = "computes"  # of where a rank is
@@ -244,7 +245,7 @@ class Host:
 
     def _tell(self, what: str) -> None:
         with self._changed:
-            gone = sorted(self._left)
+            gone = sorted(self._left | self._byes)
             self._all_lost = True
             self._changed.notify_all()
         if gone:
@@ -345,7 +346,7 @@ class Guest:
             self._gone(int(what))
         elif word == "wait":
             self._heard.set()
-        else:
+        elif not self._leaves:
             self._lose(what)
 
     def _lose(self, what: str) -> None:
