@@ -227,6 +227,7 @@ def test_after_an_error_in_a_batch(where):
 def after_the_deadline(rank):
     """What is left of a time limit may be less than nothing."""
     dist.init_process_group("xla_cc", timeout=timedelta(seconds=30))
+    store = dist.distributed_c10d._get_default_store()
     seconds = 0.0
     if rank == 0:
         work = dist.irecv(made(2), 1)
@@ -234,6 +235,8 @@ def after_the_deadline(rank):
         with pytest.raises(RuntimeError):
             work.wait(timedelta(seconds=-3))
         seconds = time.monotonic() - begin
+        store.set("is late", "")
+    store.wait(["is late"], timedelta(seconds=50))  # else the receive may find that rank 1 has left
     dist.destroy_process_group()
     return seconds
 
