@@ -108,7 +108,7 @@ def test_who_asks_whether_it_has_come():
 
 
 def test_threads_that_wait_for_one_receive():
-    assert pods.run(2, world, awaited_messages.waited_for_by_two) == [[], []]
+    assert pods.run(2, world, awaited_messages.waited_for_by_threads) == [[], []]
 
 
 def test_a_signal_handler_that_waits_for_the_same_receive():

@@ -57,8 +57,8 @@ at::Tensor Attached(const Message& message, const at::Tensor& operand) {
 struct Posted {
   Message message;
   const void* transport;
-  at::Tensor result{};  // once there is a node
-  std::atomic<bool> has_node = false;
+  at::Tensor result{};                 // once there is a node
+  std::atomic<bool> has_node = false;  // the same, for who asks without the chain's turn
 };
 using PostedPtr = std::shared_ptr<Posted>;
 

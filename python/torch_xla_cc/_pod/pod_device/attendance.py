@@ -265,12 +265,12 @@ class Host:
     def leave(self) -> None:
         """Wait until all others leave; not for long where nothing can be done any more."""
 
-        def leave() -> bool:
+        def all_leave() -> bool:
             return len(self._byes | self._left) == self._size - 1
 
         with self._changed:
-            self._changed.wait_for(lambda: leave() or self._all_lost)
-            self._changed.wait_for(leave, _TO_LEAVE_S)
+            self._changed.wait_for(lambda: all_leave() or self._all_lost)
+            self._changed.wait_for(all_leave, _TO_LEAVE_S)
 
     def end(self) -> None:
         """Wait until the processes of those that left have ended."""
